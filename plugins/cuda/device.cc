@@ -71,7 +71,9 @@ choral_status* choral_device::reserve_scratch(choral_stream* stream, size_t size
 }
 
 choral_cuda::Launch choral_device::launch_on(const choral_stream* stream) const {
-  return {stream->handle, sm_count, stream->scratch, stream->scratch_bytes, stream->fault, has_wgmma};
+  return {
+      stream->handle, sm_count, stream->scratch, stream->scratch_bytes, stream->fault, static_cast<size_t>(block_shared_bytes),
+      has_wgmma,      overlaps};
 }
 
 void choral_device::end_list(choral_stream* stream) { stream->graphs.end_list(launch_on(stream)); }
@@ -109,7 +111,9 @@ choral_status* open_device(const choral_device_config* given, choral_device** re
     auto device = std::make_unique<choral_device>();
     device->ordinal = config.index;
     device->sm_count = facts.sm_count;
+    device->block_shared_bytes = facts.block_shared_bytes;
     device->is_sm_90 = facts.major == 9 && facts.minor == 0;
+    device->overlaps = facts.major >= 9;
     device->pool = config.pool;
     CUDA_TRY(read_environment(device.get()));
     if (choral_status* failed = open(device.get())) {

@@ -37,10 +37,12 @@ struct choral_event {
 struct choral_device {
   int ordinal = 0;
   int sm_count = 0;
+  int block_shared_bytes = 0;
   bool uses_graphs = true;
   bool is_sm_90 = false;
   bool wide_products_chosen = false;
   bool has_wgmma = false;  // and uses it (wide_products.h)
+  bool overlaps = false;   // kernels are started while the one before runs (kernels/launch.h)
   choral_pool* pool = nullptr;
   choral_cuda::Memory memory;
   std::vector<choral_stream*> streams;
@@ -76,7 +78,7 @@ namespace choral_cuda {
 choral_status* probe(choral_probe* answer);
 // The reason why device `ordinal` is not used, and what is known of it; empty: it is.
 struct DeviceFacts {
-  int major = 0, minor = 0, sm_count = 0;
+  int major = 0, minor = 0, sm_count = 0, block_shared_bytes = 0;
   uint64_t memory_bytes = 0;
   std::string name;
 };

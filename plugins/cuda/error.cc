@@ -48,6 +48,8 @@ bool is_lasting(cudaError_t error) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorContained:
+    case cudaErrorNvlinkUncorrectable:
     case cudaErrorUnknown: return true;
     default: return false;
   }

@@ -308,7 +308,7 @@ class Keeping : public GraphsTest {
     graphs.end_step(launch());
     return graphs.counts().launched > before;
   }
-  Launch launch() const { return {stream, 1, nullptr, 0, nullptr}; }
+  Launch launch() const { return {stream, 1, nullptr, 0, nullptr, 0}; }
 
   cudaStream_t stream = nullptr;
 };

@@ -54,13 +54,16 @@ cudaError_t Memory::free_bytes(uint64_t* free, uint64_t* total) const {
   uint64_t reserved = 0, used = 0;
   cudaError_t error = cudaMemGetInfo(&outside, &all);
   if (error == cudaSuccess) error = cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved);
-  if (error == cudaSuccess) error = cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used);
+  if (error == cudaSuccess) error = used_bytes(&used);
   if (error != cudaSuccess) return error;
   *free = outside + (reserved > used ? reserved - used : 0);
   *total = all;
   return cudaSuccess;
 }
 
+cudaError_t Memory::used_bytes(uint64_t* used) const {
+  return cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, used);
+}
 cudaError_t Memory::most_bytes(uint64_t* most) const { return cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemHigh, most); }
 
 }  // namespace choral_cuda

@@ -23,7 +23,8 @@ class Memory {
 
   // What can still be taken.
   cudaError_t free_bytes(uint64_t* free, uint64_t* total) const;
-  // The most that was taken at a time.
+  // What is taken now, and the most that was at a time.
+  cudaError_t used_bytes(uint64_t* used) const;
   cudaError_t most_bytes(uint64_t* most) const;
 
  private:

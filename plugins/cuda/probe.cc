@@ -63,6 +63,7 @@ std::string examine(int ordinal, DeviceFacts* facts) {
   ask(&facts->major, cudaDevAttrComputeCapabilityMajor);
   ask(&facts->minor, cudaDevAttrComputeCapabilityMinor);
   ask(&facts->sm_count, cudaDevAttrMultiProcessorCount);
+  ask(&facts->block_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   ask(&pools, cudaDevAttrMemoryPoolsSupported);
   if (result != cudaSuccess) {
     (void)cudaGetLastError();

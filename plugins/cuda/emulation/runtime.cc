@@ -201,6 +201,18 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   });
 }
 
+// What a block may ask for on cards of a compute capability (CUDA's programming guide).
+static int block_shared_kib(int capability) {
+  switch (capability) {
+    case 86:
+    case 89:
+    case 120: return 99;
+    case 80:
+    case 87: return 163;
+    default: return 227;
+  }
+}
+
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return call("cudaDeviceGetAttribute", InCapture::kFine, [&](Runtime& r) {
     if (device != 0) return cudaErrorInvalidDevice;
@@ -209,7 +221,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       case cudaDevAttrL2CacheSize: *value = 4 << 10; return cudaSuccess;
       case cudaDevAttrComputeCapabilityMajor: *value = r.faults.capability / 10; return cudaSuccess;
       case cudaDevAttrComputeCapabilityMinor: *value = r.faults.capability % 10; return cudaSuccess;
-      case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; return cudaSuccess;
+      case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = block_shared_kib(r.faults.capability) << 10; return cudaSuccess;
       case cudaDevAttrMemoryPoolsSupported: *value = r.faults.pools; return cudaSuccess;
     }
     return cudaErrorInvalidValue;

@@ -39,7 +39,9 @@ enum cudaError {
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureWrongThread = 908,
-  cudaErrorUnknown = 999
+  cudaErrorUnknown = 999,
+  cudaErrorNvlinkUncorrectable = 220,
+  cudaErrorContained = 226
 };
 typedef enum cudaError cudaError_t;
 

@@ -2,7 +2,8 @@
 //
 // A tile is eight columns of mma: the heads of a group of as many rows as fit (8 / group, at least one; of larger groups eight
 // heads at a time). A sequence of one tile, as in decode, has an item for each range of 256 positions, whose results are combined
-// afterwards; one of more tiles has an item for each tile, which goes through the ranges itself. Both give the same bits.
+// afterwards; one of more tiles has an item for each of them, or for several together, which goes through the ranges itself. Both
+// give the same bits.
 #pragma once
 
 #include "kv_cache.h"
@@ -23,6 +24,7 @@ struct Attention {
   int v_head_dim;  // as out has it
   int group;       // heads of a kv head
   int tile_rows, head_chunks, slices;
+  int item_rows;  // of a sequence of more than one tile
   float scale, softcap;
   int64_t window;
   const choral_sequence* sequences;
@@ -34,7 +36,7 @@ struct Attention {
   int64_t part_capacity;
   int32_t* fault;
 
-  Attention(const Launch& launch, const choral_attention_args& a)
+  Attention(const Launch& launch, const choral_attention_args& a, int tiles)
       : q(a.q),
         out(a.out),
         rows(a.q.rows),
@@ -44,6 +46,7 @@ struct Attention {
         tile_rows(group < kColumns ? kColumns / group : 1),
         head_chunks(ceil_div(group, kColumns)),
         slices(ceil_div(v_head_dim, kSlice)),
+        item_rows(tiles * tile_rows),
         scale(a.scale),
         softcap(a.softcap),
         window(a.sliding_window),
@@ -59,7 +62,7 @@ struct Attention {
   int64_t grid_y() const { return cache.kv_heads * head_chunks * slices; }
   // Tables of sequences do not overlap, so this many ranges and one more for each sequence are enough.
   static int64_t most_splits(const choral_attention_args& a) { return a.block_id_count / kRangeBlocks + 2 * a.sequence_count; }
-  int64_t most_items() const { return ceil_div<int64_t>(rows, tile_rows) + block_id_count / kRangeBlocks + 3 * sequence_count; }
+  int64_t most_items() const { return ceil_div<int64_t>(rows, item_rows) + block_id_count / kRangeBlocks + 3 * sequence_count; }
 
   __device__ __forceinline__ int64_t first_visible(int64_t position) const {
     return window > 0 && position >= window ? position - window + 1 : 0;
@@ -85,7 +88,7 @@ struct Share {
     }
     share.sequence = s;
     if (s.query_count > a.tile_rows) {
-      share.items = ceil_div(s.query_count, a.tile_rows);
+      share.items = ceil_div(s.query_count, a.item_rows);
       return share;
     }
     share.first_range = static_cast<int32_t>(a.first_visible(s.context_tokens) / kRangeTokens);

@@ -46,8 +46,9 @@ choral_vector vector_of(const Shared<float>& values) {
   return {values.data(), static_cast<int64_t>(values.size()), CHORAL_F32, 0};
 }
 
-TestLaunch::TestLaunch(size_t scratch_bytes, int sm_count) : scratch_(scratch_bytes, 0xff), sm_count_(sm_count) {}
-Launch TestLaunch::get() { return {nullptr, sm_count_, scratch_.data(), scratch_.size(), fault_.data()}; }
+TestLaunch::TestLaunch(size_t scratch_bytes, int sm_count, size_t block_shared_bytes)
+    : scratch_(scratch_bytes, 0xff), sm_count_(sm_count), block_shared_bytes_(block_shared_bytes) {}
+Launch TestLaunch::get() { return {nullptr, sm_count_, scratch_.data(), scratch_.size(), fault_.data(), block_shared_bytes_}; }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;

@@ -61,13 +61,14 @@ choral_vector vector_of(const Shared<float>& values);
 // A device with so many multiprocessors; scratch is exactly as large as asked for.
 class TestLaunch {
  public:
-  explicit TestLaunch(size_t scratch_bytes = 0, int sm_count = 4);
+  explicit TestLaunch(size_t scratch_bytes = 0, int sm_count = 4, size_t block_shared_bytes = 227 << 10);
   Launch get();
   Fault fault() const { return static_cast<Fault>(fault_[0]); }
 
  private:
   Shared<unsigned char> scratch_;
   int sm_count_;
+  size_t block_shared_bytes_;
   Shared<int32_t> fault_{kNoFault};
 };
 

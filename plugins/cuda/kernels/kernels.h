@@ -33,10 +33,12 @@ enum Fault : int32_t {
 struct Launch {
   cudaStream_t stream;
   int sm_count;
-  void* scratch;           // on the device, 256-byte aligned, at least as large as the operator's *_scratch_bytes
-  size_t scratch_bytes;    // the next launch on the stream may have the same
-  int32_t* fault;          // on the device, one Fault; the caller zeroes it, looks at it and says it in words
-  bool has_wgmma = false;  // the device has it, with the bits of mma.sync (../wide_products.h)
+  void* scratch;              // on the device, 256-byte aligned, at least as large as the operator's *_scratch_bytes
+  size_t scratch_bytes;       // the next launch on the stream may have the same
+  int32_t* fault;             // on the device, one Fault; the caller zeroes it, looks at it and says it in words
+  size_t block_shared_bytes;  // that a block may ask for: 99 KiB on some cards, twice as much on others
+  bool has_wgmma = false;     // the device has it, with the bits of mma.sync (../wide_products.h)
+  bool overlaps = false;      // the device starts kernels early (launch.h)
 };
 
 // Matrices are f32 unless said otherwise; norms' weights, biases and sinks f32; strides in elements.

@@ -43,7 +43,9 @@ struct CacheView {
   }
 
   __device__ __forceinline__ void store(uint16_t* fragment, int plane_elements, int place, float value) const {
-    if (is_f16) {
+    if (is_f16) {  // what f16 can't hold is its largest number: an infinity would be a NaN to rows that do not see it
+      constexpr float kLargest = 65504.0f;
+      value = value > kLargest ? kLargest : value < -kLargest ? -kLargest : value;
       fragment[place] = static_cast<uint16_t>(pack_f16(value, 0.0f));
       return;
     }

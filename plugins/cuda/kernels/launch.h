@@ -1,5 +1,8 @@
 // How a kernel is launched and how its code gets at shared memory, on a device and in emulation alike: `launch_kernel(kernel,
-// shape, stream, args…)`. Arguments are copied at the launch.
+// shape, launch, args…)`. Arguments are copied at the launch.
+//
+// Devices from 9.0 on start a kernel while the one before it still runs, so every kernel calls wait_for_earlier_kernels() before
+// it reads what another one wrote, and before it writes anything.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+
+#include "kernels.h"
 
 #ifdef CHORAL_CUDA_EMULATION
 #include <functional>
@@ -38,10 +43,17 @@ __host__ __device__ constexpr T round_up(T a, T b) {
 #ifdef CHORAL_CUDA_EMULATION
 
 template <class... Parameters, class... Args>
-cudaError_t launch_kernel(void (*kernel)(Parameters...), const GridShape& shape, cudaStream_t stream, Args... args) {
-  return cuda_emulation::enqueue(
-      stream, [=] { cuda_emulation::run_grid(shape.blocks, shape.threads, shape.shared_bytes, [=] { kernel(args...); }); });
+cudaError_t launch_kernel(void (*kernel)(Parameters...), const GridShape& shape, const Launch& launch, Args... args) {
+  if (shape.shared_bytes > launch.block_shared_bytes) return cudaErrorInvalidValue;
+  return cuda_emulation::enqueue(launch.stream, [=] {
+    cuda_emulation::run_grid(shape.blocks, shape.threads, shape.shared_bytes, [=] {
+      kernel(args...);
+      cuda_emulation::expect_waited();
+    });
+  });
 }
+
+inline void wait_for_earlier_kernels() { cuda_emulation::wait_for_earlier_kernels(); }
 
 template <class T>
 T* shared_memory() {
@@ -54,7 +66,7 @@ T* shared_memory() {
 inline constexpr size_t kSharedWithoutAsking = 48 << 10;
 
 template <class... Parameters, class... Args>
-cudaError_t launch_kernel(void (*kernel)(Parameters...), const GridShape& shape, cudaStream_t stream, Args... args) {
+cudaError_t launch_kernel(void (*kernel)(Parameters...), const GridShape& shape, const Launch& launch, Args... args) {
   if (shape.shared_bytes > kSharedWithoutAsking) {
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
@@ -64,8 +76,21 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), const GridShape& shape,
   config.gridDim = shape.blocks;
   config.blockDim = shape.threads;
   config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = stream;
+  config.stream = launch.stream;
+  cudaLaunchAttribute overlaps{};
+  overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlaps.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlaps;
+  config.numAttrs = launch.overlaps ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+}
+
+// And lets those behind it start, as soon as there is room beside it.
+__device__ __forceinline__ void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 template <class T>

@@ -179,15 +179,27 @@ __device__ __forceinline__ void shrink_rows(const Adapters& a, const Slice& s, i
   const unsigned char* weights = s.stack.data + (slot * s.stack.rows + j) * s.stack.cols * kElementBytes<dtype>;
   const int64_t cols = j < s.rank(slot) ? s.stack.cols : 0;
   float sums[count] = {};
-#pragma unroll 4
-  for (int64_t k = threadIdx.x % kWarp * kLaneColumns; k < cols; k += kWarpColumns) {
-    float w[kLaneColumns], x[kLaneColumns];
-    load_8<dtype, vectors>(weights, k, s.stack.cols, w);
+  constexpr int kAtOnce = count == 1 ? 4 : 2;  // loads under way before the first is used
+  for (int64_t begin = threadIdx.x % kWarp * kLaneColumns; begin < cols; begin += kAtOnce * kWarpColumns) {
+    float w[kAtOnce][kLaneColumns], x[kAtOnce][count][kLaneColumns];
 #pragma unroll
-    for (int r = 0; r < count; ++r) {
-      load_8<CHORAL_F32, vectors>(reinterpret_cast<const unsigned char*>(a.whole[first + r]), k, s.stack.cols, x);
+    for (int part = 0; part < kAtOnce; ++part) {
+      const int64_t k = begin + part * kWarpColumns;
+      if (k >= cols) break;
+      load_8<dtype, vectors>(weights, k, s.stack.cols, w[part]);
 #pragma unroll
-      for (int i = 0; i < kLaneColumns; ++i) sums[r] = fmaf(x[i], w[i], sums[r]);
+      for (int r = 0; r < count; ++r) {
+        load_8<CHORAL_F32, vectors>(reinterpret_cast<const unsigned char*>(a.whole[first + r]), k, s.stack.cols, x[part][r]);
+      }
+    }
+#pragma unroll
+    for (int part = 0; part < kAtOnce; ++part) {
+      if (begin + part * kWarpColumns >= cols) break;
+#pragma unroll
+      for (int r = 0; r < count; ++r) {
+#pragma unroll
+        for (int i = 0; i < kLaneColumns; ++i) sums[r] = fmaf(x[part][r][i], w[part][i], sums[r]);
+      }
     }
   }
 #pragma unroll
@@ -199,6 +211,7 @@ __device__ __forceinline__ void shrink_rows(const Adapters& a, const Slice& s, i
 
 template <int dtype, bool vectors, int kRows>
 __global__ void __launch_bounds__(kShrinkThreads) shrink_kernel(const __grid_constant__ Adapters a) {
+  wait_for_earlier_kernels();
   const Slice& s = a.slice_of(blockIdx.y);
   const int64_t j = int64_t{blockIdx.y - s.first_block} * kShrinkWarps + threadIdx.x / kWarp;
   if (j >= s.stack.rows) return;
@@ -234,6 +247,7 @@ __device__ __forceinline__ void expand_rows(const Adapters& a, const Slice& s, c
 
 template <int dtype, bool vectors, int kRows>
 __global__ void __launch_bounds__(kExpandThreads) expand_kernel(const __grid_constant__ Adapters a) {
+  wait_for_earlier_kernels();
   float* x = shared_memory<float>();
   const Slice& s = a.slice_of(blockIdx.y);
   const int64_t first_row = int64_t{blockIdx.x} * kRows;
@@ -255,6 +269,7 @@ __global__ void __launch_bounds__(kExpandThreads) expand_kernel(const __grid_con
 }
 
 __global__ void __launch_bounds__(kExpandThreads) scale_kernel(const __grid_constant__ Adapters a) {
+  wait_for_earlier_kernels();
   const Slice& s = a.slices[0];
   const int32_t slot = a.slot(s, blockIdx.x);
   const int64_t c = int64_t{blockIdx.y} * kExpandThreads + threadIdx.x;
@@ -268,12 +283,12 @@ template <Direction direction, int dtype, bool vectors, int kRows>
 cudaError_t launch_form(const Launch& launch, const Adapters& a) {
   const dim3 blocks(static_cast<unsigned>(ceil_div<int64_t>(a.rows, kRows)), a.block_count);
   if (direction == Direction::kShrink) {
-    return launch_kernel(shrink_kernel<dtype, vectors, kRows>, {blocks, dim3(kShrinkThreads)}, launch.stream, a);
+    return launch_kernel(shrink_kernel<dtype, vectors, kRows>, {blocks, dim3(kShrinkThreads)}, launch, a);
   }
   int64_t rank = 0;
   for (int i = 0; i < a.slice_count; ++i) rank = std::max(rank, a.slices[i].stack.cols);
   const size_t shared_bytes = rank * kRows * sizeof(float);
-  return launch_kernel(expand_kernel<dtype, vectors, kRows>, {blocks, dim3(kExpandThreads), shared_bytes}, launch.stream, a);
+  return launch_kernel(expand_kernel<dtype, vectors, kRows>, {blocks, dim3(kExpandThreads), shared_bytes}, launch, a);
 }
 
 bool takes_vectors(const Slice& s) { return s.stack.cols % kLaneColumns == 0 && aligned(s.stack.data); }
@@ -373,7 +388,7 @@ cudaError_t bgmv_scale(const Launch& launch, const choral_lora_args& args) {
   Adapters a(launch, args, Direction::kScale, false);
   a.append(args, Direction::kScale);
   const dim3 blocks(static_cast<unsigned>(a.rows), a.block_count);
-  return launch_kernel(scale_kernel, {blocks, dim3(kExpandThreads)}, launch.stream, a);
+  return launch_kernel(scale_kernel, {blocks, dim3(kExpandThreads)}, launch, a);
 }
 
 }  // namespace choral_cuda

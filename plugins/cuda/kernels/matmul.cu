@@ -71,20 +71,26 @@ size_t scratch_bytes(const Products<most>& p) {
   return prepared_bytes(p.form, p.tile_count) + (may_split(p) ? part_bytes(p.form, p.tile_count) : 0);
 }
 
-// Whether the kernel on wgmma takes them: many rows of x, and of W enough to fill at least half of the device.
+// Whether the kernels on wgmma take them: more than two tiles of x, of scaled weights and of many products many; and of W, or of
+// sections of it, enough to fill at least half of the device.
 template <int most>
 bool by_warpgroups(const Launch& launch, const Products<most>& p) {
-  if (!launch.has_wgmma || p.block_tiles != kWarpgroupTiles || !fits_warpgroups(p.form)) return false;
-  const int64_t block_rows = has_folds(p.form.format) ? kWarpgroupBlockRows / 2 : kWarpgroupBlockRows;
-  const int64_t blocks = ceil_div(p.form.rows, block_rows) * ceil_div(p.tile_count, kWarpgroupTiles);
-  return blocks * 2 >= launch.sm_count;
+  const bool few_too = !has_folds(p.form.format) && most == 1;
+  if (!launch.has_wgmma || !fits_warpgroups(p.form) || p.block_tiles < (few_too ? 4 : kWarpgroupTiles)) return false;
+  const bool large_blocks = p.block_tiles == kWarpgroupTiles && !has_folds(p.form.format);
+  const int64_t block_rows = large_blocks ? kWarpgroupBlockRows : kWarpgroupBlockRows / 2;
+  const int64_t blocks = ceil_div(p.form.rows, block_rows) * ceil_div(p.tile_count, p.block_tiles);
+  const bool splits = few_too && may_split(p);
+  return blocks * (splits ? ceil_div(p.form.blocks, p.form.section_blocks) : 1) * 2 >= launch.sm_count;
 }
 
 template <int most>
 cudaError_t multiply(const Launch& launch, Products<most>& p) {
   p.by_warpgroups = by_warpgroups(launch, p) ? 1 : 0;
   p.tiles = static_cast<unsigned char*>(launch.scratch);
-  p.factors = reinterpret_cast<float*>(p.tiles + prepared_bytes(p.form, p.tile_count)) - int64_t{p.tile_count} * kTokens;
+  p.largest = reinterpret_cast<uint32_t*>(p.tiles + prepared_bytes(p.form, p.tile_count)) - int64_t{p.tile_count} * kTokens;
+  p.factors = reinterpret_cast<float*>(p.largest) - int64_t{p.tile_count} * kTokens;
+  p.knows_largest = p.tile_count > 2 && (p.form.format == Format::kF16 || p.form.format == Format::kInt8Rows) ? 1 : 0;
   const cudaError_t error = prepare_x(launch, p);
   if (error != cudaSuccess) return error;
   if constexpr (most == 1)
@@ -147,6 +153,7 @@ cudaError_t for_each_group(std::span<const GroupedProduct> products, Take take) 
 }
 
 __global__ void __launch_bounds__(kGatherThreads) gather_kernel(PackedWeight w, const int32_t* ids, Rows out, int32_t* fault) {
+  wait_for_earlier_kernels();
   const int32_t id = ids[blockIdx.x];
   if (id < 0 || id >= w.rows) {
     if (threadIdx.x == 0) report(fault, kRowBeyond);
@@ -191,8 +198,8 @@ cudaError_t grouped_matmul(const Launch& launch, std::span<const GroupedProduct>
 
 cudaError_t gather_rows(const Launch& launch, const PackedWeight& weight, const choral_gather_rows_args& a) {
   if (a.out.rows == 0) return cudaSuccess;
-  return launch_kernel(gather_kernel, {dim3(static_cast<unsigned>(a.out.rows)), dim3(kGatherThreads)}, launch.stream, weight,
-                       a.ids, Rows(a.out), launch.fault);
+  return launch_kernel(gather_kernel, {dim3(static_cast<unsigned>(a.out.rows)), dim3(kGatherThreads)}, launch, weight, a.ids,
+                       Rows(a.out), launch.fault);
 }
 
 }  // namespace choral_cuda

@@ -15,6 +15,7 @@ struct F32Operand {
 
 template <int most>
 __global__ void __launch_bounds__(kMatmulThreads) f32_kernel(const __grid_constant__ Products<most> products) {
+  wait_for_earlier_kernels();
   const int product = products.find(blockIdx.y);
   const PackedWeight w = products.weight(product);
   const PreparedX x = products.x(product);
@@ -56,7 +57,7 @@ template <int most>
 cudaError_t launch_f32(const Launch& launch, const Products<most>& p) {
   const dim3 blocks(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, kTileRows)), static_cast<unsigned>(p.tile_count));
   const size_t shared_bytes = size_t{kSections} * kTokens * kTileRows * sizeof(float);
-  return launch_kernel(f32_kernel<most>, {blocks, dim3(kMatmulThreads), shared_bytes}, launch.stream, p);
+  return launch_kernel(f32_kernel<most>, {blocks, dim3(kMatmulThreads), shared_bytes}, launch, p);
 }
 
 }  // namespace

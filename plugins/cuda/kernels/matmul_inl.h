@@ -12,19 +12,20 @@ namespace choral_cuda {
 
 template <class Operand, int most>
 cudaError_t launch_matmul(const Launch& launch, const Products<most>& p) {
+  if (p.by_warpgroups != 0) return launch_warpgroups<Operand>(launch, p);
   switch (p.block_tiles) {
-    case 1: return launch_narrow<Operand, 1, 1>(launch, p);
-    case 2: return launch_narrow<Operand, 2, 2>(launch, p);
+    case 1: return launch_narrow<Operand, 1>(launch, p);
+    case 2: return launch_narrow<Operand, 2>(launch, p);
     case 4: return launch_stream<Operand, 4>(launch, p);
     case 8: return launch_stream<Operand, 8>(launch, p);
     default: break;
   }
-  if (p.by_warpgroups != 0) return launch_warpgroup<Operand>(launch, p);
   using Shape = WideShape<Operand>;
   const dim3 wide(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, Shape::kBlockRowTiles * kTileRows)),
                   static_cast<unsigned>(ceil_div(p.tile_count, Shape::kBlockTokenTiles)));
-  if (int64_t{wide.x} * wide.y * 2 < launch.sm_count) return launch_stream<Operand, 8>(launch, p);
-  return launch_kernel(wide_kernel<Operand, most>, {wide, dim3(kMatmulThreads), Shape::kSharedBytes}, launch.stream, p);
+  const bool fits = Shape::kSharedBytes <= launch.block_shared_bytes;
+  if (!fits || int64_t{wide.x} * wide.y * 2 < launch.sm_count) return launch_stream<Operand, 8>(launch, p);
+  return launch_kernel(wide_kernel<Operand, most>, {wide, dim3(kMatmulThreads), Shape::kSharedBytes}, launch, p);
 }
 
 template <class Operand>

@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) load(i, begin + i);
   load_scales(begin);
+  wait_for_earlier_kernels();  // x is theirs, W is nobody's
 
   Sums sums;
   sums.clear();
@@ -57,8 +58,10 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
         for (int m = 0; m < row_tiles; ++m) scales[m] = next_scales[m];
         load_scales(block + 1);
       }
+      // Of rows that are not there the zeros need not be read.
       sums.multiply_block(ahead[i], scales, fold_steps, has_min, [&](int n, int vector) {
-        const int tile = token_tile + n < x.row_tiles ? token_tile + n : x.row_tiles - 1;
+        const int tile = token_tile + n;
+        if (tile * kTokens + lane / 4 >= x.rows) return make_uint4(0, 0, 0, 0);
         return *reinterpret_cast<const uint4*>(x.block<Operand>(tile, block) + (vector * kWarp + lane) * 16);
       });
       load(i, block + kAhead);
@@ -88,12 +91,26 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
 }
 
 template <class Operand, int row_tiles, int token_tiles, int most>
-cudaError_t launch_narrow(const Launch& launch, const Products<most>& p) {
+cudaError_t launch_narrow_rows(const Launch& launch, const Products<most>& p) {
   const GridShape shape{dim3(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, row_tiles * kTileRows)),
                              static_cast<unsigned>(ceil_div(p.tile_count, token_tiles))),
                         dim3(kMatmulThreads),
                         size_t{kSections} * row_tiles * kTileRows * token_tiles * kTokens * sizeof(typename Operand::Sum)};
-  return launch_kernel(narrow_kernel<Operand, row_tiles, token_tiles, most>, shape, launch.stream, p);
+  return launch_kernel(narrow_kernel<Operand, row_tiles, token_tiles, most>, shape, launch, p);
+}
+
+// Two row tiles share what they read of x, where one of them would fill the device several times; scaled weights lack the
+// registers.
+template <class Operand, int token_tiles, int most>
+cudaError_t launch_narrow(const Launch& launch, const Products<most>& p) {
+  if constexpr (Operand::kScaled) {
+    return launch_narrow_rows<Operand, token_tiles, token_tiles>(launch, p);
+  } else {
+    constexpr int kBlocksOfSm = 4;
+    const int64_t blocks = ceil_div<int64_t>(p.form.rows, kTileRows) * ceil_div(p.tile_count, token_tiles);
+    const bool many = blocks >= 2 * kBlocksOfSm * int64_t{launch.sm_count};
+    return many ? launch_narrow_rows<Operand, 2, token_tiles>(launch, p) : launch_narrow_rows<Operand, 1, token_tiles>(launch, p);
+  }
 }
 
 }  // namespace choral_cuda

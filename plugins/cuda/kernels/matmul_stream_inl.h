@@ -40,7 +40,6 @@ __global__ void __launch_bounds__(kMatmulThreads)
   const PreparedX x = products.x(product);
   const int64_t row_tile = (int64_t{blockIdx.x} * kMatmulWarps + warp) * kRowTiles;
   const int token_tile = static_cast<int>(blockIdx.y) * token_tiles - products.first_tile(product);
-  if (token_tile >= x.row_tiles) return;
   const int begin = split ? static_cast<int>(blockIdx.z) * w.section_blocks : 0;
   const int end = split && begin + w.section_blocks < w.blocks ? begin + w.section_blocks : w.blocks;
   const int fold_steps = steps_of_fold<Operand>(w);
@@ -76,9 +75,11 @@ __global__ void __launch_bounds__(kMatmulThreads)
   };
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) load(i, begin + i);
+  load_scales(begin);
+  wait_for_earlier_kernels();  // x is theirs, W is nobody's
+  if (token_tile >= x.row_tiles) return;
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) start_copies(begin + i);
-  load_scales(begin);
 
   Sums sums;
   sums.clear();
@@ -141,6 +142,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
 template <class Operand, int most>
 __global__ void __launch_bounds__(kMatmulThreads)
     add_sections_kernel(const __grid_constant__ Products<most> products, SectionParts<typename Operand::Sum> parts) {
+  wait_for_earlier_kernels();
   const int product = products.find(blockIdx.y / kTokens);
   const PackedWeight w = products.weight(product);
   const PreparedX x = products.x(product);
@@ -152,25 +154,38 @@ __global__ void __launch_bounds__(kMatmulThreads)
   finish<Operand>(w, x, products.output(product), token, n, total);
 }
 
-template <class Operand, int token_tiles, int most>
-cudaError_t launch_stream(const Launch& launch, const Products<most>& p) {
-  using Shape = StreamShape<Operand, token_tiles>;
-  dim3 blocks(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, Shape::kBlockRows)),
-              static_cast<unsigned>(ceil_div(p.tile_count, token_tiles)));
-  SectionParts<typename Operand::Sum> parts{};
-  const GridShape shape{blocks, dim3(kMatmulThreads), Shape::kSharedBytes};
-  if (int64_t{blocks.x} * blocks.y * 4 >= int64_t{launch.sm_count} * 3 || !may_split(p)) {
-    return launch_kernel(stream_kernel<Operand, token_tiles, false, most>, shape, launch.stream, p, parts);
-  }
+// Whether so many blocks leave the device idle, and sections may be blocks of their own.
+template <int most>
+bool wants_split(const Launch& launch, const Products<most>& p, const dim3& blocks) {
+  return int64_t{blocks.x} * blocks.y * 4 < int64_t{launch.sm_count} * 3 && may_split(p);
+}
+
+// A kernel whose blocks write sums of sections to scratch, and the one that adds them.
+template <class Operand, int most>
+cudaError_t launch_split(const Launch& launch, const Products<most>& p,
+                         void (*kernel)(Products<most>, SectionParts<typename Operand::Sum>), const dim3& blocks,
+                         size_t shared_bytes) {
   unsigned char* behind_x = p.tiles + prepared_bytes(p.form, p.tile_count);
-  parts = {reinterpret_cast<typename Operand::Sum*>(behind_x), int64_t{p.tile_count} * kTokens, p.form.rows};
-  blocks.z = static_cast<unsigned>(ceil_div(p.form.blocks, p.form.section_blocks));
-  const cudaError_t error = launch_kernel(stream_kernel<Operand, token_tiles, true, most>,
-                                          {blocks, dim3(kMatmulThreads), Shape::kSharedBytes}, launch.stream, p, parts);
+  const SectionParts<typename Operand::Sum> parts{reinterpret_cast<typename Operand::Sum*>(behind_x),
+                                                  int64_t{p.tile_count} * kTokens, p.form.rows};
+  const dim3 by_section(blocks.x, blocks.y, static_cast<unsigned>(ceil_div(p.form.blocks, p.form.section_blocks)));
+  const cudaError_t error = launch_kernel(kernel, {by_section, dim3(kMatmulThreads), shared_bytes}, launch, p, parts);
   if (error != cudaSuccess) return error;
   const dim3 all(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, kMatmulThreads)),
                  static_cast<unsigned>(p.tile_count * kTokens));
-  return launch_kernel(add_sections_kernel<Operand, most>, {all, dim3(kMatmulThreads)}, launch.stream, p, parts);
+  return launch_kernel(add_sections_kernel<Operand, most>, {all, dim3(kMatmulThreads)}, launch, p, parts);
+}
+
+template <class Operand, int token_tiles, int most>
+cudaError_t launch_stream(const Launch& launch, const Products<most>& p) {
+  using Shape = StreamShape<Operand, token_tiles>;
+  const dim3 blocks(static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, Shape::kBlockRows)),
+                    static_cast<unsigned>(ceil_div(p.tile_count, token_tiles)));
+  if (wants_split(launch, p, blocks)) {
+    return launch_split<Operand>(launch, p, stream_kernel<Operand, token_tiles, true, most>, blocks, Shape::kSharedBytes);
+  }
+  return launch_kernel(stream_kernel<Operand, token_tiles, false, most>, {blocks, dim3(kMatmulThreads), Shape::kSharedBytes},
+                       launch, p, SectionParts<typename Operand::Sum>{});
 }
 
 }  // namespace choral_cuda

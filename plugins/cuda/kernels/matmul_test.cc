@@ -14,10 +14,11 @@ struct Asked {
   const Shared<float>* bias = nullptr;
   bool accumulate = false;
   bool has_wgmma = false;  // many rows are the kernel's on it
+  size_t block_shared_bytes = 227 << 10;
 };
 
 void multiply(const TestWeight& w, const choral_matrix& x, const choral_matrix& y, const Asked& asked = {}) {
-  TestLaunch launch(matmul_scratch_bytes(w.packed, x.rows), asked.sm_count);
+  TestLaunch launch(matmul_scratch_bytes(w.packed, x.rows), asked.sm_count, asked.block_shared_bytes);
   const choral_matmul_args args{.weight = nullptr,
                                 .x = x,
                                 .y = y,
@@ -110,16 +111,21 @@ TEST_P(Matmul, RowsAreReadBackAsTheyAreMultiplied) {
   }
 }
 
-// 83 rows by both kernels, and some of them alone or with few others, at other places of the batch.
+// 83 rows by both kernels, and on a card whose blocks have less shared memory; some of them alone or with few others, at other
+// places of the batch.
 TEST_P(Matmul, RowsDoNotKnowOfEachOther) {
   TestWeight w = GetParam();
   w.make(25, 768, 4);
   constexpr int64_t kRows = 83;
-  TestMatrix x(kRows, w.cols), split(kRows, w.rows), wide(kRows, w.rows);
+  TestMatrix x(kRows, w.cols), split(kRows, w.rows), wide(kRows, w.rows), small(kRows, w.rows);
   x.fill(5);
   multiply(w, x.view(), split.view());
   multiply(w, x.view(), wide.view(), {.sm_count = 1});
-  for (int64_t r = 0; r < kRows; ++r) EXPECT_TRUE(same_bits(split.row(r), wide.row(r))) << r;
+  multiply(w, x.view(), small.view(), {.sm_count = 1, .block_shared_bytes = 99 << 10});
+  for (int64_t r = 0; r < kRows; ++r) {
+    EXPECT_TRUE(same_bits(split.row(r), wide.row(r))) << r;
+    EXPECT_TRUE(same_bits(small.row(r), wide.row(r))) << r;
+  }
   struct Part {
     int64_t begin, count;
     int sm_count;
@@ -134,18 +140,24 @@ TEST_P(Matmul, RowsDoNotKnowOfEachOther) {
   }
 }
 
-// Of W more than a block, sections of two blocks and one of one, fewer rows of x than a block has.
+// Of W more than a block, sections of two blocks and one of one, fewer rows of x than a block has; as many as each of the kernels
+// takes, with sections in one block and in blocks of their own.
 TEST_P(Matmul, WarpgroupsGiveTheBitsOfWarps) {
   if (!device_has_wgmma()) GTEST_SKIP() << "no device of compute capability 9.0";
   TestWeight w = GetParam();
   w.make(140, w.has_scales ? 672 : 768, 15);
-  if (!fits_warpgroups(w.packed)) GTEST_SKIP() << "a form that the kernel on wgmma leaves to the others";
-  TestMatrix x(75, w.cols), warps(75, w.rows), warpgroups(75, w.rows);
-  x.fill(16);
-  multiply(w, x.view(), warps.view(), {.sm_count = 1});
-  multiply(w, x.view(), warpgroups.view(), {.sm_count = 1, .has_wgmma = true});
-  for (int64_t r = 0; r < x.rows(); ++r) EXPECT_TRUE(same_bits(warps.row(r), warpgroups.row(r))) << r;
-  EXPECT_TRUE(warpgroups.gaps_are_whole());
+  if (!fits_warpgroups(w.packed)) GTEST_SKIP() << "a form that the kernels on wgmma leave to the others";
+  for (const int64_t rows : {75, 61, 29}) {
+    TestMatrix x(rows, w.cols), warps(rows, w.rows);
+    x.fill(16);
+    multiply(w, x.view(), warps.view(), {.sm_count = 1});
+    for (const int sm_count : {1, 10}) {
+      TestMatrix warpgroups(rows, w.rows);
+      multiply(w, x.view(), warpgroups.view(), {.sm_count = sm_count, .has_wgmma = true});
+      for (int64_t r = 0; r < rows; ++r) EXPECT_TRUE(same_bits(warps.row(r), warpgroups.row(r))) << r << " of " << rows;
+      EXPECT_TRUE(warpgroups.gaps_are_whole());
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Matmul, ::testing::ValuesIn(every_form()), [](const auto& info) {

@@ -18,6 +18,7 @@ struct WideShape {
 
 template <class Operand, int most>
 __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_constant__ Products<most> products) {
+  wait_for_earlier_kernels();
   using Shape = WideShape<Operand>;
   using Sum = typename Operand::Sum;
   constexpr int kRowTiles = Shape::kRowTiles, kTokenTiles = Shape::kTokenTiles, kStages = Shape::kStages;

@@ -1,5 +1,5 @@
 // y = x·rsqrt(mean(x²) + eps)·weight. A row is one block's, a head one warp's; each thread sums every 256th (32nd) square, and
-// the sums are added in reduce.h's order.
+// the sums are added in reduce.h's order. A block keeps as much of its row as its registers hold.
 #include "norm_inl.h"
 #include "reduce.h"
 #include "rows.h"
@@ -12,21 +12,42 @@ constexpr int kThreads = 256;
 template <bool with_residual>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(Rows x, Rows residual, Rows y, const float* weight, int64_t cols, float eps) {
+  wait_for_earlier_kernels();
+  constexpr int kKept = 32;  // of a thread
   float* shared = shared_memory<float>();
   const float* from = x[blockIdx.x];
   float* normed = with_residual ? residual[blockIdx.x] : x[blockIdx.x];
   float* to = y[blockIdx.x];
+  float kept[kKept];
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t i = threadIdx.x + k * kThreads;
+    kept[k] = i >= cols ? 0.0f : with_residual ? normed[i] + from[i] : normed[i];
+  }
   float sum = 0.0f;
-  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t i = threadIdx.x + k * kThreads;
+    if (i >= cols) break;
+    if (with_residual) normed[i] = kept[k];
+    sum = fmaf(kept[k], kept[k], sum);
+  }
+  for (int64_t i = threadIdx.x + kKept * kThreads; i < cols; i += kThreads) {
     if (with_residual) normed[i] += from[i];
     sum = fmaf(normed[i], normed[i], sum);
   }
   const float scale = rms_scale(block_sum(sum, shared), cols, eps);
-  for (int64_t i = threadIdx.x; i < cols; i += kThreads) to[i] = normed[i] * scale * weight[i];
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t i = threadIdx.x + k * kThreads;
+    if (i < cols) to[i] = kept[k] * scale * weight[i];
+  }
+  for (int64_t i = threadIdx.x + kKept * kThreads; i < cols; i += kThreads) to[i] = normed[i] * scale * weight[i];
 }
 
 __global__ void __launch_bounds__(kThreads)
     rms_norm_heads_kernel(Rows x, Rows y, const float* weight, int64_t rows, int64_t heads, int64_t size, float eps) {
+  wait_for_earlier_kernels();
   const int64_t head = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (head >= rows * heads) return;
   const float* from = x[head / heads] + head % heads * size;
@@ -43,13 +64,13 @@ GridShape block_a_row(const choral_matrix& x) {
 
 cudaError_t rms_norm(const Launch& launch, const choral_rms_norm_args& a) {
   if (a.x.rows == 0) return cudaSuccess;
-  return launch_kernel(rms_norm_kernel<false>, block_a_row(a.x), launch.stream, Rows(a.x), Rows(a.x), Rows(a.y),
+  return launch_kernel(rms_norm_kernel<false>, block_a_row(a.x), launch, Rows(a.x), Rows(a.x), Rows(a.y),
                        static_cast<const float*>(a.weight.data), a.x.cols, a.eps);
 }
 
 cudaError_t add_rms_norm(const Launch& launch, const choral_rms_norm_args& a) {
   if (a.x.rows == 0) return cudaSuccess;
-  return launch_kernel(rms_norm_kernel<true>, block_a_row(a.x), launch.stream, Rows(a.x), Rows(a.residual), Rows(a.y),
+  return launch_kernel(rms_norm_kernel<true>, block_a_row(a.x), launch, Rows(a.x), Rows(a.residual), Rows(a.y),
                        static_cast<const float*>(a.weight.data), a.x.cols, a.eps);
 }
 
@@ -57,7 +78,7 @@ cudaError_t rms_norm_heads(const Launch& launch, const choral_rms_norm_args& a) 
   if (a.x.rows == 0 || a.x.cols == 0) return cudaSuccess;
   const int64_t heads = a.x.cols / a.weight.size;
   const auto blocks = static_cast<unsigned>(ceil_div<int64_t>(a.x.rows * heads, kThreads / kWarp));
-  return launch_kernel(rms_norm_heads_kernel, {dim3(blocks), dim3(kThreads)}, launch.stream, Rows(a.x), Rows(a.y),
+  return launch_kernel(rms_norm_heads_kernel, {dim3(blocks), dim3(kThreads)}, launch, Rows(a.x), Rows(a.y),
                        static_cast<const float*>(a.weight.data), a.x.rows, heads, a.weight.size, a.eps);
 }
 

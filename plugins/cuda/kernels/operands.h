@@ -18,10 +18,22 @@ namespace choral_cuda {
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
 using Mma = void (*)(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
-using Wgmma = void (*)(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint64_t b);
+// Of any number of B's tiles.
+struct WgmmaBf16 {
+  template <int tiles>
+  static __device__ __forceinline__ void run(WarpgroupSums<float, tiles>& c, const uint32_t (&a)[4], uint64_t b) {
+    wgmma_bf16(c, a, b);
+  }
+};
+struct WgmmaF16 {
+  template <int tiles>
+  static __device__ __forceinline__ void run(WarpgroupSums<float, tiles>& c, const uint32_t (&a)[4], uint64_t b) {
+    wgmma_f16(c, a, b);
+  }
+};
 
 // x in one or two planes, 16 columns a step. A vector of two planes has both of a step, one of one plane two steps.
-template <int planes, Mma mma = mma_bf16, Wgmma wgmma = wgmma_bf16>
+template <int planes, Mma mma = mma_bf16, class Wgmma = WgmmaBf16>
 struct PlanesOperand {
   using Sum = float;
   static constexpr int kXVectors = 2 * planes, kSteps = 4;
@@ -35,16 +47,17 @@ struct PlanesOperand {
       mma(c, a, step % 2 == 0 ? first : second);
     }
   }
-  static __device__ __forceinline__ void start(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint32_t x, int step) {
+  template <int tiles>
+  static __device__ __forceinline__ void start(WarpgroupSums<float, tiles>& c, const uint32_t (&a)[4], uint32_t x, int step) {
 #pragma unroll
     for (int plane = 0; plane < planes; ++plane) {
-      wgmma(c, a, core_matrices(x + (plane * kSteps + step) * 2 * kCoreBytes, kCoreBytes, kXVectors * 512));
+      Wgmma::run(c, a, core_matrices(x + (plane * kSteps + step) * 2 * kCoreBytes, kCoreBytes, kXVectors * 512));
     }
   }
 };
 
-template <int planes, Mma mma = mma_bf16, Wgmma wgmma = wgmma_bf16>
-struct HalfOperand : PlanesOperand<planes, mma, wgmma> {
+template <int planes, Mma mma = mma_bf16, class Wgmma = WgmmaBf16>
+struct HalfOperand : PlanesOperand<planes, mma, Wgmma> {
   static constexpr Format kFormat = Format::kBF16;
   static constexpr int kVectors = 4;
   static constexpr bool kScaled = false;
@@ -58,7 +71,7 @@ template <int planes>
 using Bf16Operand = HalfOperand<planes>;
 
 template <int planes>
-struct F16Operand : HalfOperand<planes, mma_f16, wgmma_f16> {
+struct F16Operand : HalfOperand<planes, mma_f16, WgmmaF16> {
   static constexpr Format kFormat = Format::kF16;
 };
 
@@ -127,7 +140,8 @@ struct Int8RowsOperand {
     const uint32_t b[2] = {step == 0 ? x.x : x.z, step == 0 ? x.y : x.w};
     mma_s8(c, a, b);
   }
-  static __device__ __forceinline__ void start(WarpgroupSums<int32_t>& c, const uint32_t (&a)[4], uint32_t x, int step) {
+  template <int tiles>
+  static __device__ __forceinline__ void start(WarpgroupSums<int32_t, tiles>& c, const uint32_t (&a)[4], uint32_t x, int step) {
     wgmma_s8(c, a, core_matrices(x + step * 2 * kCoreBytes, kCoreBytes, kXVectors * 512));
   }
 };

@@ -14,6 +14,7 @@ constexpr int kThreads = 256, kBlocksOfSm = 4;  // 32 warps
 constexpr uint32_t kNever = 0x9e3779b9;         // what no sum here is: without a use of it the compiler would drop the work
 
 __global__ void __launch_bounds__(kThreads) read_kernel(const uint4* memory, int64_t count, uint32_t* sink) {
+  wait_for_earlier_kernels();
   constexpr int kAtOnce = 8;
   const int64_t step = int64_t{gridDim.x} * kThreads;
   int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -35,6 +36,7 @@ __global__ void __launch_bounds__(kThreads) read_kernel(const uint4* memory, int
 constexpr int kFmaChains = 16, kMmaChains = 8;
 
 __global__ void __launch_bounds__(kThreads) fma_kernel(int rounds, uint32_t* sink) {
+  wait_for_earlier_kernels();
   float sums[kFmaChains];
   const float factor = 0.999f - 1e-6f * static_cast<float>(threadIdx.x);
 #pragma unroll
@@ -55,6 +57,7 @@ __device__ __forceinline__ uint32_t bits(int32_t sum) { return static_cast<uint3
 // Products of ones and minus ones.
 template <class Sum, void (*mma)(Sum (&)[4], const uint32_t (&)[4], const uint32_t (&)[2])>
 __global__ void __launch_bounds__(kThreads) mma_kernel(int rounds, uint32_t ones, uint32_t* sink) {
+  wait_for_earlier_kernels();
   Sum sums[kMmaChains][4] = {};
   const uint32_t a[4] = {ones, ones, ones, ones}, b[2] = {ones, ones};
   for (int round = 0; round < rounds; ++round) {
@@ -73,6 +76,7 @@ constexpr size_t kWgmmaBytes = size_t{kWarpgroupTiles} * kWgmmaColumnBytes;
 
 template <class Sum, void (*wgmma)(WarpgroupSums<Sum>&, const uint32_t (&)[4], uint64_t)>
 __global__ void __launch_bounds__(kThreads) wgmma_kernel(int rounds, uint32_t ones, uint32_t* sink) {
+  wait_for_earlier_kernels();
   auto* b = shared_memory<uint32_t>();
   for (int i = threadIdx.x; i < static_cast<int>(kWgmmaBytes / sizeof *b); i += kThreads) b[i] = ones;
   show_to_products();
@@ -107,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) wgmma_kernel(int rounds, uint32_t on
 }  // namespace
 
 cudaError_t read_memory(const Launch& launch, const void* memory, size_t bytes, void* sink) {
-  return launch_kernel(read_kernel, {dim3(static_cast<unsigned>(launch.sm_count * kBlocksOfSm)), dim3(kThreads)}, launch.stream,
+  return launch_kernel(read_kernel, {dim3(static_cast<unsigned>(launch.sm_count * kBlocksOfSm)), dim3(kThreads)}, launch,
                        static_cast<const uint4*>(memory), static_cast<int64_t>(bytes / sizeof(uint4)),
                        static_cast<uint32_t*>(sink));
 }
@@ -130,13 +134,13 @@ cudaError_t compute(const Launch& launch, Unit unit, int rounds, void* sink) {
   constexpr uint32_t kBf16Ones = 0x3f80bf80u, kInt8Ones = 0x01ff01ffu;
   if (launch.has_wgmma && unit != Unit::kF32) {
     const GridShape one{dim3(static_cast<unsigned>(launch.sm_count)), dim3(kThreads), kWgmmaBytes};
-    return unit == Unit::kBf16 ? launch_kernel(wgmma_kernel<float, wgmma_bf16>, one, launch.stream, rounds, kBf16Ones, never)
-                               : launch_kernel(wgmma_kernel<int32_t, wgmma_s8>, one, launch.stream, rounds, kInt8Ones, never);
+    return unit == Unit::kBf16 ? launch_kernel(wgmma_kernel<float, wgmma_bf16>, one, launch, rounds, kBf16Ones, never)
+                               : launch_kernel(wgmma_kernel<int32_t, wgmma_s8>, one, launch, rounds, kInt8Ones, never);
   }
   switch (unit) {
-    case Unit::kF32: return launch_kernel(fma_kernel, shape, launch.stream, rounds, never);
-    case Unit::kBf16: return launch_kernel(mma_kernel<float, mma_bf16>, shape, launch.stream, rounds, kBf16Ones, never);
-    case Unit::kInt8: return launch_kernel(mma_kernel<int32_t, mma_s8>, shape, launch.stream, rounds, kInt8Ones, never);
+    case Unit::kF32: return launch_kernel(fma_kernel, shape, launch, rounds, never);
+    case Unit::kBf16: return launch_kernel(mma_kernel<float, mma_bf16>, shape, launch, rounds, kBf16Ones, never);
+    case Unit::kInt8: return launch_kernel(mma_kernel<int32_t, mma_s8>, shape, launch, rounds, kInt8Ones, never);
   }
   return cudaErrorInvalidValue;
 }

@@ -1,5 +1,6 @@
-// Activations for products (prepared_x.h). A block is a tile of 8 rows and as many blocks of 64 columns as it has warps; where a
-// row's largest element matters, each block looks for it in the whole rows, in integers: the bits of |x| in order.
+// Activations for products (prepared_x.h). A block is a tile of 8 rows and as many blocks of 64 columns as it has warps. Where a
+// row's largest element matters it is found in integers: the bits of |x| are in order. Of few rows each block looks for it in the
+// whole rows, which is sooner done than another launch; of more a kernel before has.
 #include "matmul.h"
 #include "ptx.h"
 
@@ -28,6 +29,15 @@ struct Source {
   }
 };
 
+__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+__device__ __forceinline__ uint32_t warp_largest(uint32_t mine) {
+  for (int step = kWarp / 2; step > 0; step /= 2) mine = larger(mine, __shfl_xor_sync(kAllLanes, mine, step));
+  return mine;
+}
+
+__device__ __forceinline__ uint32_t bits_of_magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+
 // |x| as bits of the largest element of each of the tile's rows; more than kInfinity: a NaN.
 __device__ void find_largest(const Source& x, int64_t first_row, uint32_t (&largest)[kTokens]) {
   uint32_t* shared = shared_memory<uint32_t>();  // [kWarps][kTokens]
@@ -35,27 +45,52 @@ __device__ void find_largest(const Source& x, int64_t first_row, uint32_t (&larg
   for (int64_t k = threadIdx.x; k < x.cols; k += kThreads) {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const uint32_t bits = __float_as_uint(first_row + i < x.rows ? x.x[first_row + i][k] : 0.0f) & 0x7fffffffu;
-      mine[i] = bits > mine[i] ? bits : mine[i];
+      mine[i] = larger(mine[i], bits_of_magnitude(first_row + i < x.rows ? x.x[first_row + i][k] : 0.0f));
     }
   }
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
-    for (int step = kWarp / 2; step > 0; step /= 2) {
-      const uint32_t other = __shfl_xor_sync(kAllLanes, mine[i], step);
-      mine[i] = other > mine[i] ? other : mine[i];
-    }
+    mine[i] = warp_largest(mine[i]);
     if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp * kTokens + i] = mine[i];
   }
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
     largest[i] = 0;
-    for (int warp = 0; warp < kWarps; ++warp) {
-      const uint32_t other = shared[warp * kTokens + i];
-      largest[i] = other > largest[i] ? other : largest[i];
-    }
+    for (int warp = 0; warp < kWarps; ++warp) largest[i] = larger(largest[i], shared[warp * kTokens + i]);
   }
+}
+
+// The same for all rows, a block each, into PreparedX::largest.
+template <int most>
+__global__ void __launch_bounds__(kThreads) find_largest_kernel(const __grid_constant__ Products<most> products) {
+  wait_for_earlier_kernels();
+  uint32_t* shared = shared_memory<uint32_t>();  // [kWarps]
+  const int64_t tile = blockIdx.x / kTokens;
+  const int product = products.find(tile);
+  const Source x(products, product);
+  const int64_t row = int64_t{blockIdx.x} - int64_t{products.first_tile(product)} * kTokens;
+  if (row >= x.rows) return;
+  uint32_t mine = 0;
+  for (int64_t k = threadIdx.x; k < x.cols; k += kThreads) mine = larger(mine, bits_of_magnitude(x.x[row][k]));
+  mine = warp_largest(mine);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int warp = 1; warp < kWarps; ++warp) mine = larger(mine, shared[warp]);
+  products.x(product).largest[row] = mine;
+}
+
+// Of row g of a tile.
+template <int most>
+__device__ __forceinline__ uint32_t largest_of(const Products<most>& products, const Source& x, const PreparedX& to, int64_t tile,
+                                               int g) {
+  if (products.knows_largest != 0) return tile * kTokens + g < x.rows ? to.largest[tile * kTokens + g] : 0;
+  uint32_t all[kTokens], largest = 0;
+  find_largest(x, tile * kTokens, all);
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) largest = i == g ? all[i] : largest;
+  return largest;
 }
 
 // A power of two that brings the largest element to between 2^14 and 2^15; 1 for rows of zeros and without a number.
@@ -72,13 +107,9 @@ __device__ __forceinline__ void round_blocks(float (&v)[4][4]) {
   for (int half = 0; half < 2; ++half) {
     uint32_t largest = 0;
     for (int i = 0; i < 8; ++i) {
-      const uint32_t bits = __float_as_uint(v[half * 2 + i / 4][i % 4]) & 0x7fffffffu;
-      largest = bits > largest ? bits : largest;
+      largest = larger(largest, bits_of_magnitude(v[half * 2 + i / 4][i % 4]));
     }
-    for (int step = 1; step < 4; step *= 2) {
-      const uint32_t other = __shfl_xor_sync(kAllLanes, largest, step);
-      largest = other > largest ? other : largest;
-    }
+    for (int step = 1; step < 4; step *= 2) largest = larger(largest, __shfl_xor_sync(kAllLanes, largest, step));
     const float scale = largest >= kInfinity ? __uint_as_float(kNaN) : __uint_as_float(largest) / 127.0f;
     for (int i = 0; i < 8; ++i) {
       float& x = v[half * 2 + i / 4][i % 4];
@@ -112,6 +143,7 @@ __device__ __forceinline__ uint2 one_plane(const float (&v)[4]) {
 template <bool f16, int planes, int most>
 __global__ void __launch_bounds__(kThreads)
     prepare_planes_kernel(const __grid_constant__ Products<most> products, bool by_int8_blocks) {
+  wait_for_earlier_kernels();
   const int product = products.find(blockIdx.x);
   const Source x(products, product);
   const PreparedX to = products.x(product);
@@ -120,12 +152,7 @@ __global__ void __launch_bounds__(kThreads)
   if (tile >= to.row_tiles) return;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   float power = 1.0f;
-  if (f16) {
-    uint32_t largest[kTokens];
-    find_largest(x, tile * kTokens, largest);
-#pragma unroll
-    for (int i = 0; i < kTokens; ++i) power = i == g ? power_for_f16(largest[i]) : power;
-  }
+  if (f16) power = power_for_f16(largest_of(products, x, to, tile, g));
   if (blockIdx.y == 0 && threadIdx.x / kWarp == 0 && t == 0) to.factors[tile * kTokens + g] = 1.0f / power;
   if (block >= to.blocks) return;
   float v[4][4];
@@ -178,6 +205,7 @@ struct Int8Row {
 
 template <int most>
 __global__ void __launch_bounds__(kThreads) prepare_int8_kernel(const __grid_constant__ Products<most> products) {
+  wait_for_earlier_kernels();
   const int product = products.find(blockIdx.x);
   const Source x(products, product);
   const PreparedX to = products.x(product);
@@ -186,10 +214,7 @@ __global__ void __launch_bounds__(kThreads) prepare_int8_kernel(const __grid_con
   if (tile >= to.row_tiles) return;
   const bool fixed = products.form.has_fixed_input != 0;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
-  uint32_t all[kTokens], largest = 0;
-  find_largest(x, tile * kTokens, all);
-#pragma unroll
-  for (int i = 0; i < kTokens; ++i) largest = i == g ? all[i] : largest;
+  const uint32_t largest = largest_of(products, x, to, tile, g);
   const bool finite = largest < kInfinity;
   const float step = fixed ? products.of[product].input_scale : __uint_as_float(largest) / 127.0f;
   const Int8Row row{step, fixed ? static_cast<float>(products.of[product].input_offset) : 0.0f, fixed ? -128.0f : -127.0f,
@@ -219,6 +244,7 @@ __global__ void __launch_bounds__(kThreads) prepare_int8_kernel(const __grid_con
 
 template <int most>
 __global__ void __launch_bounds__(kThreads) prepare_f32_kernel(const __grid_constant__ Products<most> products) {
+  wait_for_earlier_kernels();
   const int product = products.find(blockIdx.x);
   const Source x(products, product);
   const PreparedX to = products.x(product);
@@ -239,14 +265,18 @@ cudaError_t prepare_x(const Launch& launch, const Products<most>& p) {
   const auto tiles = static_cast<unsigned>(p.tile_count), blocks = static_cast<unsigned>(w.blocks);
   const GridShape shape{dim3(tiles, ceil_div<unsigned>(blocks, kWarps)), dim3(kThreads), kWarps * kTokens * sizeof(uint32_t)};
   if (w.format == Format::kF32) {
-    return launch_kernel(prepare_f32_kernel<most>, {dim3(tiles, blocks), dim3(kThreads)}, launch.stream, p);
+    return launch_kernel(prepare_f32_kernel<most>, {dim3(tiles, blocks), dim3(kThreads)}, launch, p);
   }
-  if (w.format == Format::kInt8Rows) return launch_kernel(prepare_int8_kernel<most>, shape, launch.stream, p);
+  if (p.knows_largest != 0) {
+    const GridShape rows{dim3(tiles * kTokens), dim3(kThreads), kWarps * sizeof(uint32_t)};
+    if (const cudaError_t error = launch_kernel(find_largest_kernel<most>, rows, launch, p)) return error;
+  }
+  if (w.format == Format::kInt8Rows) return launch_kernel(prepare_int8_kernel<most>, shape, launch, p);
   const bool by_int8_blocks = w.activations == CHORAL_X_INT8_BLOCKS;
   const auto kernel = w.format == Format::kF16
                           ? (x_planes(w) == 1 ? prepare_planes_kernel<true, 1, most> : prepare_planes_kernel<true, 2, most>)
                           : (x_planes(w) == 1 ? prepare_planes_kernel<false, 1, most> : prepare_planes_kernel<false, 2, most>);
-  return launch_kernel(kernel, shape, launch.stream, p, by_int8_blocks);
+  return launch_kernel(kernel, shape, launch, p, by_int8_blocks);
 }
 
 template cudaError_t prepare_x(const Launch& launch, const Products<1>& products);

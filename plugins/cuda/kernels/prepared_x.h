@@ -28,6 +28,7 @@ __host__ __device__ constexpr int prepared_block_bytes(const PackedWeight& w) {
 struct PreparedX {
   unsigned char* tiles;
   float* factors;
+  uint32_t* largest;  // bits of |x|, where a kernel before has found them
   int32_t rows;
   int32_t row_tiles;
   int32_t blocks;

@@ -35,8 +35,10 @@ struct Products {
   int64_t x_stride, y_stride;
   unsigned char* tiles;  // prepared, as the factors of rows
   float* factors;
+  uint32_t* largest;
   int32_t accumulate;
   int32_t block_tiles;    // of x; what the kernel is chosen by
+  int32_t knows_largest;  // of each row, from a kernel before the one that prepares them
   int32_t by_warpgroups;  // the kernel on wgmma, for which x is prepared otherwise
   int32_t tile_count;
   int32_t count;
@@ -68,8 +70,12 @@ struct Products {
   }
   __device__ __forceinline__ PreparedX x(int i) const {
     const int64_t first = first_tile(i);
-    return {tiles + first * form.blocks * prepared_block_bytes(form), factors + first * kTokens, of[i].rows,
-            ceil_div(of[i].rows, kTokens), form.blocks};
+    return {tiles + first * form.blocks * prepared_block_bytes(form),
+            factors + first * kTokens,
+            largest + first * kTokens,
+            of[i].rows,
+            ceil_div(of[i].rows, kTokens),
+            form.blocks};
   }
   __device__ __forceinline__ Output output(int i) const { return {{of[i].y, y_stride}, of[i].bias, accumulate != 0}; }
 };
@@ -84,7 +90,7 @@ constexpr int32_t tiles_of_block(Format format, int64_t row_tiles) {
 inline constexpr int kWarpgroupBlockRows = 256;
 
 inline size_t prepared_bytes(const PackedWeight& w, int64_t tiles) {
-  return static_cast<size_t>(tiles * (w.blocks * prepared_block_bytes(w) + kTokens * int64_t{sizeof(float)}));
+  return static_cast<size_t>(tiles * (w.blocks * prepared_block_bytes(w) + kTokens * int64_t{sizeof(float) + sizeof(uint32_t)}));
 }
 
 // Sums of sections (matmul_stream_inl.h) of so many tiles of x at most lie behind the prepared rows, where they are not too

@@ -86,6 +86,9 @@ __device__ __forceinline__ uint4 load_streaming(const void* from) {
   return v;
 }
 
+// A line on its way into L2.
+__device__ __forceinline__ void fetch_line(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
+
 // 16 bytes to shared memory, visible to this thread after wait_async_copies and to others after a barrier behind it. Zeros where
 // not `valid`.
 __device__ __forceinline__ void copy_16_async(void* shared, const void* global, bool valid) {

@@ -49,6 +49,7 @@ __device__ __forceinline__ bool has_position(const choral_rotary_table& table, i
 
 __global__ void __launch_bounds__(kThreads) rotary_kernel(choral_rotary_table table, const int32_t* positions, Rows q,
                                                           int64_t q_cols, Rows k, int64_t k_cols, int32_t* fault) {
+  wait_for_earlier_kernels();
   const int64_t position = positions[blockIdx.x];
   if (!has_position(table, position, fault)) return;
   const Turn turn(table, position);
@@ -68,6 +69,7 @@ __device__ __forceinline__ void norm_and_rotate(const Turn& turn, int64_t head_d
 __global__ void __launch_bounds__(kThreads)
     qk_norm_rope_kernel(choral_rotary_table table, const int32_t* positions, Rows q, int64_t q_heads, const float* q_weight,
                         Rows k, int64_t k_heads, const float* k_weight, float eps, int32_t* fault) {
+  wait_for_earlier_kernels();
   const int64_t position = positions[blockIdx.x];
   if (!has_position(table, position, fault)) return;
   const Turn turn(table, position);
@@ -81,6 +83,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     rope_write_kv_kernel(choral_rotary_table table, const int32_t* positions, Rows q, int64_t q_cols, Rows k, int64_t k_cols,
                          Rows v, CacheView cache, int v_head_dim, const int64_t* slots, int32_t* fault) {
+  wait_for_earlier_kernels();
   const int64_t position = positions[blockIdx.x], slot = slots[blockIdx.x];
   if (!has_position(table, position, fault)) return;
   const Turn turn(table, position);
@@ -101,22 +104,21 @@ GridShape block_a_row(const choral_matrix& q) { return {dim3(static_cast<unsigne
 
 cudaError_t rotary_embedding(const Launch& launch, const choral_rotary_args& a) {
   if (a.q.rows == 0 || a.table.rotary_dim == 0) return cudaSuccess;
-  return launch_kernel(rotary_kernel, block_a_row(a.q), launch.stream, a.table, a.positions, Rows(a.q), a.q.cols, Rows(a.k),
-                       a.k.cols, launch.fault);
+  return launch_kernel(rotary_kernel, block_a_row(a.q), launch, a.table, a.positions, Rows(a.q), a.q.cols, Rows(a.k), a.k.cols,
+                       launch.fault);
 }
 
 cudaError_t qk_norm_rope(const Launch& launch, const choral_rotary_args& a) {
   if (a.q.rows == 0) return cudaSuccess;
-  return launch_kernel(qk_norm_rope_kernel, block_a_row(a.q), launch.stream, a.table, a.positions, Rows(a.q),
+  return launch_kernel(qk_norm_rope_kernel, block_a_row(a.q), launch, a.table, a.positions, Rows(a.q),
                        a.q.cols / a.table.head_dim, static_cast<const float*>(a.q_weight.data), Rows(a.k),
                        a.k.cols / a.table.head_dim, static_cast<const float*>(a.k_weight.data), a.eps, launch.fault);
 }
 
 cudaError_t rope_write_kv(const Launch& launch, const choral_rotary_args& a) {
   if (a.q.rows == 0) return cudaSuccess;
-  return launch_kernel(rope_write_kv_kernel, block_a_row(a.q), launch.stream, a.table, a.positions, Rows(a.q), a.q.cols,
-                       Rows(a.k), a.k.cols, Rows(a.v), CacheView(a.cache), static_cast<int>(a.cache.v_head_dim), a.slots,
-                       launch.fault);
+  return launch_kernel(rope_write_kv_kernel, block_a_row(a.q), launch, a.table, a.positions, Rows(a.q), a.q.cols, Rows(a.k),
+                       a.k.cols, Rows(a.v), CacheView(a.cache), static_cast<int>(a.cache.v_head_dim), a.slots, launch.fault);
 }
 
 }  // namespace choral_cuda

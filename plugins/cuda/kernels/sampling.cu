@@ -352,6 +352,7 @@ __device__ float raw_logit(Shared& shared, const choral_sample_args& a, const ch
 }
 
 __global__ void __launch_bounds__(kThreads) sample_kernel(choral_sample_args a, Rows rows, float* raws, int32_t* fault) {
+  wait_for_earlier_kernels();
   Shared& shared = *shared_memory<Shared>();
   const choral_sampling_row rule = a.rows[blockIdx.x];
   float* logits = rows[blockIdx.x];
@@ -389,7 +390,7 @@ size_t sample_scratch_bytes(const choral_sample_args& a) { return static_cast<si
 cudaError_t sample(const Launch& launch, const choral_sample_args& a) {
   if (a.logits.rows == 0) return cudaSuccess;
   const GridShape shape{dim3(static_cast<unsigned>(a.logits.rows)), dim3(kThreads), sizeof(Shared)};
-  return launch_kernel(sample_kernel, shape, launch.stream, a, Rows(a.logits), static_cast<float*>(launch.scratch), launch.fault);
+  return launch_kernel(sample_kernel, shape, launch, a, Rows(a.logits), static_cast<float*>(launch.scratch), launch.fault);
 }
 
 }  // namespace choral_cuda

@@ -23,6 +23,12 @@ struct WeightBlock {
 #pragma unroll
     for (int i = 0; i < Operand::kVectors; ++i) vectors[i] = load_streaming(from + i * kWarp * 16);
   }
+  // Into L2.
+  __device__ __forceinline__ static void fetch(const unsigned char* record, int64_t block) {
+    constexpr int kLine = 128, kLines = block_bytes(Operand::kFormat) / kLine;
+    const int lane = threadIdx.x % kWarp;
+    if (lane < kLines) fetch_line(record + block * block_bytes(Operand::kFormat) + lane * kLine);
+  }
 };
 
 inline constexpr int kStepsOfBlock = 4;  // of 16 columns
@@ -118,8 +124,9 @@ struct SectionSums {
     }
   }
 
-  // The same by the warpgroup's products, which run on behind it: a block is a fold, there are no minima, and x is the address of
-  // its block in shared memory. Begins with clear_for_warpgroup().
+  // The same by the warpgroup's products, a group that runs on behind it: a block is a fold, there are no minima, and x is the
+  // address of its block in shared memory. Between a wait for the group and any use of its sums comes hold_products(), and one
+  // more behind what wrote them. Row tiles take turns, since a product that follows another to the same sums waits for it.
   __device__ __forceinline__ void start_block(const WeightBlock<Operand> (&w)[row_tiles], uint32_t x) {
     uint32_t a[row_tiles][Operand::kSteps][4];
 #pragma unroll
@@ -139,17 +146,15 @@ struct SectionSums {
     }
     end_group();
   }
-  // Behind it sums are those of all blocks that were started.
-  __device__ __forceinline__ void finish_blocks(const FoldScales (&scales)[kFoldRows]) {
-    wait_groups<0>();
-    hold_products();
-    if constexpr (!Operand::kScaled) return;
-    fold_in(scales, kStepsOfBlock - 1, false);
-    hold_products();
-  }
-  __device__ __forceinline__ void clear_for_warpgroup() {
-    clear();
-    hold_products();
+  __device__ __forceinline__ void hold_products() {
+#pragma unroll
+    for (auto& row : products()) {
+#pragma unroll
+      for (auto& c : row) {
+#pragma unroll
+        for (Sum& sum : c) hold(sum);
+      }
+    }
   }
 
  private:
@@ -159,16 +164,6 @@ struct SectionSums {
       return fold;
     } else {
       return acc;
-    }
-  }
-  __device__ __forceinline__ void hold_products() {
-#pragma unroll
-    for (auto& row : products()) {
-#pragma unroll
-      for (auto& c : row) {
-#pragma unroll
-        for (Sum& sum : c) hold(sum);
-      }
     }
   }
 };

@@ -1,6 +1,6 @@
-// Products of a warpgroup, sm_90a's: four warps, whose first is a multiple of four, multiply 64 rows of A by 128 columns of B.
-// Warp w has rows 16w to 16w + 15 of A and of the sums in the fragments of mma (ptx.h); B, here 128 rows of x, lies in shared
-// memory. They run beside the warps' own code, so
+// Products of a warpgroup, sm_90a's: four warps, whose first is a multiple of four, multiply 64 rows of A by 32, 64 or 128
+// columns of B. Warp w has rows 16w to 16w + 15 of A and of the sums in the fragments of mma (ptx.h); B, here rows of x, lies in
+// shared memory. They run beside the warps' own code, so
 //   - start_group() comes before the first product of a group, behind whatever wrote its registers, end_group() after its last;
 //   - nobody reads or writes a group's sums or the shared memory of its B before wait_groups() says that it is done;
 //   - what threads wrote to shared memory (copies too) is seen behind show_to_products() of the writer and a barrier.
@@ -17,7 +17,7 @@ namespace choral_cuda {
 
 inline constexpr int kWarpgroup = 128;      // threads
 inline constexpr int kWarpgroupRows = 64;   // of A
-inline constexpr int kWarpgroupTiles = 16;  // of eight columns of B
+inline constexpr int kWarpgroupTiles = 16;  // of eight columns of B, at most
 inline constexpr int kCoreBytes = 128;
 
 // B from `address` in shared memory on (shared_address()): core matrices that follow each other along k lie `k_bytes` apart,
@@ -26,8 +26,8 @@ __host__ __device__ constexpr uint64_t core_matrices(uint32_t address, uint32_t 
   return uint64_t{(address & 0x3ffffu) >> 4} | uint64_t{k_bytes >> 4} << 16 | uint64_t{column_bytes >> 4} << 32;
 }
 
-template <class Sum>
-using WarpgroupSums = Sum[kWarpgroupTiles][4];
+template <class Sum, int tiles = kWarpgroupTiles>
+using WarpgroupSums = Sum[tiles][4];
 
 }  // namespace choral_cuda
 
@@ -43,36 +43,39 @@ namespace choral_cuda {
 #define CHORAL_WGMMA(...)
 #endif
 #define CHORAL_TILE(kind, n) kind(c[n][0]), kind(c[n][1]), kind(c[n][2]), kind(c[n][3])
-#define CHORAL_TILES(kind)                                                                                               \
-  CHORAL_TILE(kind, 0), CHORAL_TILE(kind, 1), CHORAL_TILE(kind, 2), CHORAL_TILE(kind, 3), CHORAL_TILE(kind, 4),          \
-      CHORAL_TILE(kind, 5), CHORAL_TILE(kind, 6), CHORAL_TILE(kind, 7), CHORAL_TILE(kind, 8), CHORAL_TILE(kind, 9),      \
-      CHORAL_TILE(kind, 10), CHORAL_TILE(kind, 11), CHORAL_TILE(kind, 12), CHORAL_TILE(kind, 13), CHORAL_TILE(kind, 14), \
-      CHORAL_TILE(kind, 15)
-#define CHORAL_SUMS_AND_A                                            \
-  " {"                                                               \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"           \
-  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
-  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
-  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"  \
-  "},{%64,%65,%66,%67},%68"
+#define CHORAL_4_TILES(kind) CHORAL_TILE(kind, 0), CHORAL_TILE(kind, 1), CHORAL_TILE(kind, 2), CHORAL_TILE(kind, 3)
+#define CHORAL_8_TILES(kind) \
+  CHORAL_4_TILES(kind), CHORAL_TILE(kind, 4), CHORAL_TILE(kind, 5), CHORAL_TILE(kind, 6), CHORAL_TILE(kind, 7)
+#define CHORAL_16_TILES(kind)                                                                                     \
+  CHORAL_8_TILES(kind), CHORAL_TILE(kind, 8), CHORAL_TILE(kind, 9), CHORAL_TILE(kind, 10), CHORAL_TILE(kind, 11), \
+      CHORAL_TILE(kind, 12), CHORAL_TILE(kind, 13), CHORAL_TILE(kind, 14), CHORAL_TILE(kind, 15)
+#define CHORAL_16_SUMS "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define CHORAL_32_SUMS CHORAL_16_SUMS ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define CHORAL_64_SUMS                                                       \
+  CHORAL_32_SUMS                                                             \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49" \
+  ",%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+// C += A·B for each number of B's tiles: `shape_begin` and `shape_end` are the instruction's name around B's columns.
+#define CHORAL_PRODUCTS(name, Sum, kind, shape_begin, shape_end, end)                                  \
+  __device__ __forceinline__ void name(WarpgroupSums<Sum, 4>& c, const uint32_t(&a)[4], uint64_t b) {  \
+    CHORAL_WGMMA(shape_begin "32" shape_end " {" CHORAL_16_SUMS "},{%16,%17,%18,%19},%20" end          \
+                 : CHORAL_4_TILES(kind)                                                                \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                \
+  }                                                                                                    \
+  __device__ __forceinline__ void name(WarpgroupSums<Sum, 8>& c, const uint32_t(&a)[4], uint64_t b) {  \
+    CHORAL_WGMMA(shape_begin "64" shape_end " {" CHORAL_32_SUMS "},{%32,%33,%34,%35},%36" end          \
+                 : CHORAL_8_TILES(kind)                                                                \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                \
+  }                                                                                                    \
+  __device__ __forceinline__ void name(WarpgroupSums<Sum, 16>& c, const uint32_t(&a)[4], uint64_t b) { \
+    CHORAL_WGMMA(shape_begin "128" shape_end " {" CHORAL_64_SUMS "},{%64,%65,%66,%67},%68" end         \
+                 : CHORAL_16_TILES(kind)                                                               \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                \
+  }
 
-__device__ __forceinline__ void wgmma_bf16(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint64_t b) {
-  CHORAL_WGMMA("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16" CHORAL_SUMS_AND_A ",1,1,1,0;"
-               : CHORAL_TILES("+f")
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-__device__ __forceinline__ void wgmma_f16(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint64_t b) {
-  CHORAL_WGMMA("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16" CHORAL_SUMS_AND_A ",1,1,1,0;"
-               : CHORAL_TILES("+f")
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-__device__ __forceinline__ void wgmma_s8(WarpgroupSums<int32_t>& c, const uint32_t (&a)[4], uint64_t b) {
-  CHORAL_WGMMA("wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8" CHORAL_SUMS_AND_A ",1;"
-               : CHORAL_TILES("+r")
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
+CHORAL_PRODUCTS(wgmma_bf16, float, "+f", "wgmma.mma_async.sync.aligned.m64n", "k16.f32.bf16.bf16", ",1,1,1,0;")
+CHORAL_PRODUCTS(wgmma_f16, float, "+f", "wgmma.mma_async.sync.aligned.m64n", "k16.f32.f16.f16", ",1,1,1,0;")
+CHORAL_PRODUCTS(wgmma_s8, int32_t, "+r", "wgmma.mma_async.sync.aligned.m64n", "k32.s32.s8.s8", ",1;")
 
 __device__ __forceinline__ void start_group() { CHORAL_WGMMA("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void end_group() { CHORAL_WGMMA("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -93,8 +96,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* shared) {
 
 #undef CHORAL_WGMMA
 #undef CHORAL_TILE
-#undef CHORAL_TILES
-#undef CHORAL_SUMS_AND_A
+#undef CHORAL_4_TILES
+#undef CHORAL_8_TILES
+#undef CHORAL_16_TILES
+#undef CHORAL_16_SUMS
+#undef CHORAL_32_SUMS
+#undef CHORAL_64_SUMS
+#undef CHORAL_PRODUCTS
 
 }  // namespace choral_cuda
 #endif

@@ -9,6 +9,7 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     write_kv_kernel(CacheView cache, Rows k, Rows v, int v_head_dim, const int64_t* slots, int32_t* fault) {
+  wait_for_earlier_kernels();
   const int64_t slot = slots[blockIdx.x];
   if (slot < 0) return;
   if (slot >= cache.blocks * kCacheBlockTokens) {
@@ -34,8 +35,8 @@ const char* cache_misfit(const choral_kv_cache& cache) {
 
 cudaError_t write_kv(const Launch& launch, const choral_write_kv_args& a) {
   if (a.k.rows == 0) return cudaSuccess;
-  return launch_kernel(write_kv_kernel, {dim3(static_cast<unsigned>(a.k.rows)), dim3(kThreads)}, launch.stream,
-                       CacheView(a.cache), Rows(a.k), Rows(a.v), static_cast<int>(a.cache.v_head_dim), a.slots, launch.fault);
+  return launch_kernel(write_kv_kernel, {dim3(static_cast<unsigned>(a.k.rows)), dim3(kThreads)}, launch, CacheView(a.cache),
+                       Rows(a.k), Rows(a.v), static_cast<int>(a.cache.v_head_dim), a.slots, launch.fault);
 }
 
 }  // namespace choral_cuda

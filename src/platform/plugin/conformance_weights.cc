@@ -15,6 +15,8 @@ namespace {
 
 using Results = std::vector<Out>;
 constexpr int64_t kRows = 5, kOut = 40, kIn = 48;
+// Which kernel multiplies is a matter of how many rows there are.
+constexpr int64_t kNumbersOfRows[] = {kRows, 24, 96};
 
 struct Stored {
   std::string_view feature;
@@ -36,7 +38,7 @@ Status check_weights(Conformance& conformance, FunctionRef<Results(ConformanceRu
 }
 
 Results multiply(ConformanceRun& run, const PackedMatrix& w, In x) {
-  const Out y = run.matrix(kRows, w.n()), summed = run.matrix(kRows, w.n());
+  const Out y = run.matrix(x.rows, w.n()), summed = run.matrix(x.rows, w.n());
   run.call<Matmul>(w, x, Epilogue{}, y);
   run.call<Matmul>(w, x, Epilogue{.bias = run.beside_packed(w.n()).data(), .accumulate = true}, summed);
   return Results{y, summed};
@@ -45,8 +47,13 @@ Results multiply(ConformanceRun& run, const PackedMatrix& w, In x) {
 }  // namespace
 
 Status Matmul::conform(Conformance& conformance) {
-  return check_weights(conformance,
-                       [](ConformanceRun& run, const PackedMatrix& w) { return multiply(run, w, run.matrix(kRows, w.k())); });
+  return check_weights(conformance, [](ConformanceRun& run, const PackedMatrix& w) {
+    Results results;
+    for (const int64_t rows : kNumbersOfRows) {
+      for (const Out& y : multiply(run, w, run.matrix(rows, w.k()))) results.push_back(y);
+    }
+    return results;
+  });
 }
 
 Status GroupedMatmul::conform(Conformance& conformance) {

@@ -38,6 +38,7 @@ struct State : Thread {
   std::vector<Copy> copies;
   int group = 0;
   bool hides_copies = false;
+  bool waited = false;
 };
 
 std::vector<State> states;
@@ -71,6 +72,7 @@ void start_threads(const std::function<void()>& body) {
     s.copies.clear();
     s.group = 0;
     s.hides_copies = false;
+    s.waited = false;
     s.products.reset();
     s.fiber->start([&s, &body] {
       body();
@@ -178,6 +180,11 @@ void wait_copies(int groups_left) {
   }
   me.hides_copies = me.hides_copies || later != me.copies.begin();
   me.copies.erase(me.copies.begin(), later);
+}
+
+void wait_for_earlier_kernels() { self().waited = true; }
+void expect_waited() {
+  if (!self().waited) fail("the kernel does not wait for those before it");
 }
 
 void show_copies() { self().hides_copies = false; }

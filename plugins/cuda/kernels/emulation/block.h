@@ -65,6 +65,10 @@ void show_copies();
 // Of all threads, or the process ends.
 void expect_copies_shown();
 
+// The calling thread may use what earlier kernels wrote; one that ends without it, ends the process.
+void wait_for_earlier_kernels();
+void expect_waited();
+
 // A fault of the kernel: ends the process with a line that says where.
 [[noreturn]] void fail(const char* what);
 

@@ -103,10 +103,10 @@ float rounded(double sum) {
 int32_t rounded(int64_t sum) { return static_cast<int32_t>(sum); }
 
 // As mma's: the products of a row and a column are exact and are added up before they meet the sum.
-template <class Sum, class Wide, int elements, class Element>
-void add_products(WarpgroupSums<Sum>& c, const RowsOfA<Wide>& a, CoreMatrices b, int lane) {
+template <class Sum, class Wide, int elements, class Element, int tiles>
+void add_products(WarpgroupSums<Sum, tiles>& c, const RowsOfA<Wide>& a, CoreMatrices b, int lane) {
   constexpr int kDepth = 8 * elements, kOfCore = 4 * elements;
-  for (int n = 0; n < kWarpgroupTiles; ++n) {
+  for (int n = 0; n < tiles; ++n) {
     Wide columns[2][kDepth];
     for (int column = 0; column < 2; ++column) {
       for (int k = 0; k < kDepth; ++k) {
@@ -124,8 +124,8 @@ void add_products(WarpgroupSums<Sum>& c, const RowsOfA<Wide>& a, CoreMatrices b,
   }
 }
 
-template <class Sum, class Wide, int elements, class Element>
-void start(WarpgroupSums<Sum>& c, const uint32_t (&a)[4], uint64_t b) {
+template <class Sum, class Wide, int elements, class Element, int tiles>
+void start(WarpgroupSums<Sum, tiles>& c, const uint32_t (&a)[4], uint64_t b) {
   AsyncProducts& products = own();
   if (!products.started) cuda_emulation::fail("wgmma without wgmma.fence behind what wrote its registers");
   if (!CoreMatrices{b}.is_plain()) cuda_emulation::fail("wgmma: a descriptor with a swizzle or a base offset");
@@ -139,16 +139,27 @@ void start(WarpgroupSums<Sum>& c, const uint32_t (&a)[4], uint64_t b) {
   auto rows = rows_of_warp<Wide, elements, Element>(a, b);
   const int lane = cuda_emulation::current_thread->lane;
   products.products.push_back({&c, products.group, [rows = std::move(rows), b, lane](void* to) {
-                                 auto& true_sums = *static_cast<WarpgroupSums<Sum>*>(to);
+                                 auto& true_sums = *static_cast<WarpgroupSums<Sum, tiles>*>(to);
                                  add_products<Sum, Wide, elements, Element>(true_sums, *rows, CoreMatrices{b}, lane);
                                }});
 }
 
 }  // namespace
 
-void wgmma_bf16(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint64_t b) { start<float, double, 2, Bf16Element>(c, a, b); }
-void wgmma_f16(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint64_t b) { start<float, double, 2, F16Element>(c, a, b); }
-void wgmma_s8(WarpgroupSums<int32_t>& c, const uint32_t (&a)[4], uint64_t b) { start<int32_t, int64_t, 4, S8Element>(c, a, b); }
+#define CHORAL_PRODUCTS(tiles)                                                         \
+  void wgmma_bf16(WarpgroupSums<float, tiles>& c, const uint32_t(&a)[4], uint64_t b) { \
+    start<float, double, 2, Bf16Element>(c, a, b);                                     \
+  }                                                                                    \
+  void wgmma_f16(WarpgroupSums<float, tiles>& c, const uint32_t(&a)[4], uint64_t b) {  \
+    start<float, double, 2, F16Element>(c, a, b);                                      \
+  }                                                                                    \
+  void wgmma_s8(WarpgroupSums<int32_t, tiles>& c, const uint32_t(&a)[4], uint64_t b) { \
+    start<int32_t, int64_t, 4, S8Element>(c, a, b);                                    \
+  }
+CHORAL_PRODUCTS(4)
+CHORAL_PRODUCTS(8)
+CHORAL_PRODUCTS(16)
+#undef CHORAL_PRODUCTS
 
 void start_group() { own().started = true; }
 

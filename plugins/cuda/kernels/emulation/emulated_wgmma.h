@@ -9,9 +9,14 @@
 
 namespace choral_cuda {
 
-void wgmma_bf16(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint64_t b);
-void wgmma_f16(WarpgroupSums<float>& c, const uint32_t (&a)[4], uint64_t b);
-void wgmma_s8(WarpgroupSums<int32_t>& c, const uint32_t (&a)[4], uint64_t b);
+#define CHORAL_PRODUCTS(tiles)                                                        \
+  void wgmma_bf16(WarpgroupSums<float, tiles>& c, const uint32_t(&a)[4], uint64_t b); \
+  void wgmma_f16(WarpgroupSums<float, tiles>& c, const uint32_t(&a)[4], uint64_t b);  \
+  void wgmma_s8(WarpgroupSums<int32_t, tiles>& c, const uint32_t(&a)[4], uint64_t b);
+CHORAL_PRODUCTS(4)
+CHORAL_PRODUCTS(8)
+CHORAL_PRODUCTS(16)
+#undef CHORAL_PRODUCTS
 
 void start_group();
 void end_group();
