@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
 #include "serve/http/sse.h"
 #include "serve/keys/token_charge.h"
@@ -71,8 +72,17 @@ void LiveAnswer::abort(Status status) {
   });
 }
 
+// A piece that there is no memory for ends the answer: one without it would be another.
 void LiveAnswer::pump() {
   if (!self_) return;
+  const Status status = or_out_of_memory("the answer cannot be written", [this] {
+    go_on();
+    return Status();
+  });
+  if (self_ && !status.ok()) fail(status);
+}
+
+void LiveAnswer::go_on() {
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (!outputs_[i] && !drain(i)) return pump_when_drained();
     if (!self_) return;

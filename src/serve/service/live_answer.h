@@ -59,6 +59,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
  private:
   void begin_reading();
   void pump();
+  void go_on();
   void pump_when_drained();
   bool drain(size_t index);  // false: the client must read first
   void send(std::string piece);

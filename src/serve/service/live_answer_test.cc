@@ -115,12 +115,17 @@ class HandledStream final : public ResponseStream {
   Handled& handled_;
 };
 
+constexpr size_t kTooMany = 999;  // tokens of a piece that there is no memory for
+
 // Says that something came, and not what.
 class PlainForm final : public AnswerForm {
  public:
   PlainForm(std::string piece, std::string end) : piece_(std::move(piece)), end_(std::move(end)) {}
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>&) override { return std::make_unique<Text>(); }
-  std::string piece(size_t, const StreamEvent&, const Usage&) override { return piece_; }
+  std::string piece(size_t, const StreamEvent& event, const Usage&) override {
+    if (event.token_ids.size() == kTooMany) throw std::bad_alloc();
+    return piece_;
+  }
   std::string end(const Usage&) override { return std::exchange(end_, "another end"); }
 
  private:
@@ -337,6 +342,15 @@ TEST_F(LiveAnswerTest, AFailureBehindALargeEventIsAnEventOfItsOwn) {
   exchange->turn();
   EXPECT_TRUE(exchange->is_ended && !exchange->is_aborted);
   EXPECT_EQ(exchange->sent.substr(piece_.size(), 6), "data: ");
+}
+
+TEST_F(LiveAnswerTest, APieceThatThereIsNoMemoryForEndsTheAnswer) {
+  handled_[0] = {.facts = {}, .pieces = {1, kTooMany, 1}};
+  const auto [exchange, answer] = begin_stream();
+  EXPECT_TRUE(exchange->is_ended);
+  EXPECT_TRUE(exchange->sent.starts_with("piecedata: {")) << exchange->sent;
+  EXPECT_NE(exchange->sent.find("resource_exhausted"), std::string::npos) << exchange->sent;
+  EXPECT_EQ(ends_, 1);
 }
 
 TEST_F(LiveAnswerTest, WhoLeavesBeforeTheFirstStepPaysNothing) {
