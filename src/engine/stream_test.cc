@@ -7,7 +7,9 @@
 #include <set>
 
 #include "engine/adapters/adapter_files_test.h"
+#include "engine/gated_executor_test.h"
 #include "engine/tiny_model_test.h"
+#include "layers/vocab_embedding.h"
 
 namespace choral::engine {
 namespace {
@@ -136,18 +138,45 @@ TEST(Stream, SaysWhatStoppedIt) {
   EXPECT_EQ(event.finish_reason, FinishReason::kStop);
 }
 
+// The first layer of a model whose steps begin when the test says so.
+class GatedEmbedding : public layers::VocabParallelEmbedding {
+ public:
+  GatedEmbedding(layers::Builder& builder, const Spec& spec, StepGate& gate)
+      : VocabParallelEmbedding(builder, spec), gate_(gate) {}
+  void lookup(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out,
+              const lora::PunicaWrapper* lora) const override {
+    gate_.pass();
+    VocabParallelEmbedding::lookup(ctx, ids, out, lora);
+  }
+
+ private:
+  StepGate& gate_;
+};
+
+std::unique_ptr<LLM> load_gated(EngineOptions options, StepGate& gate) {
+  const auto overrides = std::make_shared<platform::LayerOverrides>();
+  const auto make = [&gate](layers::Builder& builder, const GatedEmbedding::Spec& spec) {
+    return std::make_unique<GatedEmbedding>(builder, spec, gate);
+  };
+  EXPECT_TRUE((overrides->replace<layers::VocabParallelEmbedding, layers::Builder>(GatedEmbedding::kLayerName, make)).ok());
+  options.layer_overrides = overrides;
+  return load_or_die(options);
+}
+
 TEST(Stream, StaysReadableWhenTheLlmGoesFirst) {
   auto options = tiny_options();
   options.max_num_seqs = 2;
-  auto llm = load_or_die(options);
-  const auto want = llm->generate({greedy_request(random_prompt(20, 1), 6)}).front();
+  const auto want = load_or_die(options)->generate({greedy_request(random_prompt(20, 1), 6)}).front();
+  StepGate gate;
+  auto llm = load_gated(options, gate);
   std::vector<std::unique_ptr<ResponseStream>> streams;  // done, answering, answering, waiting
   for (const int tokens : {6, 450, 450, 450}) {
     auto stream = llm->submit(greedy_request(random_prompt(20, 1), tokens));
     ASSERT_TRUE(stream.ok());
     streams.push_back(std::move(*stream));
   }
-  while (llm->stats().generated_tokens < 20) std::this_thread::yield();
+  gate.allow(20);
+  gate.wait_for_asked(21);
   std::atomic<int> calls = 0;
   StreamEvent event;
   for (const auto& stream : streams) {
@@ -156,7 +185,13 @@ TEST(Stream, StaysReadableWhenTheLlmGoesFirst) {
     stream->on_ready([&] { ++calls; });
   }
   const int before = calls;
+  // check_health() returns when the LLM is ending, which then waits for the step that is held: no answer ends by itself before.
+  std::thread opening([&gate, ending = llm.get()] {
+    EXPECT_EQ(ending->check_health(1h).code(), Code::kUnavailable);
+    gate.open();
+  });
   llm.reset();
+  opening.join();
   const int all = calls;
   EXPECT_GT(all, before) << "the end is news";
   for (size_t i = 0; i < streams.size(); ++i) {

@@ -16,7 +16,13 @@ import unittest
 import served
 
 FILES = served.Files(context=4096)
+LONG_ANSWER = {"n": 32, "return_token_ids": True}  # 0.9 MB or more, of which a connection keeps 0.2 while nobody reads
 ENDLESS = {"prompt": "x", "max_tokens": 4000, "ignore_eos": True}
+
+
+def is_listening(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class LifeTest(unittest.TestCase):
@@ -24,8 +30,12 @@ class LifeTest(unittest.TestCase):
         return served.Server(FILES.model, *args)
 
     def open_stream(self, server, **body):
-        """A connection whose answer has begun."""
+        """A connection whose answer has begun. The system keeps little of it: a long answer cannot end while nobody reads it."""
         connection = server.connection()
+        connection.sock = socket.socket()
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sock.settimeout(served.LONG)
+        connection.sock.connect(("127.0.0.1", server.port))
         connection.request("POST", "/v1/completions", body=json.dumps({**ENDLESS, "stream": True, **body}), headers=served.JSON)
         answer = connection.getresponse()
         self.assertEqual(answer.status, 200)
@@ -64,7 +74,7 @@ class LifeTest(unittest.TestCase):
 
     def test_a_second_signal_cuts_them_off_with_an_error(self):
         server = self.start()
-        connection, answer = self.open_stream(server, n=32)  # seconds of work
+        connection, answer = self.open_stream(server, **LONG_ANSWER)
         with contextlib.closing(connection):
             server.process.send_signal(signal.SIGTERM)
             while server.call("GET", "/readyz")[0] == 200:
@@ -79,9 +89,11 @@ class LifeTest(unittest.TestCase):
 
     def test_the_limit_of_the_drain_cuts_them_off(self):
         server = self.start("--shutdown-timeout", "0.2")
-        connection, answer = self.open_stream(server, n=32)  # seconds of work
+        connection, answer = self.open_stream(server, **LONG_ANSWER)
         with contextlib.closing(connection):
             server.process.send_signal(signal.SIGTERM)
+            while is_listening(server.port):
+                time.sleep(0.01)
             self.assertIn(b'"error"', answer.read())
         self.assertEqual(server.process.wait(served.LONG), 0)
 

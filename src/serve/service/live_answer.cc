@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
 #include "serve/http/sse.h"
 #include "serve/keys/token_charge.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr std::chrono::seconds kKeepAlive{10};
 // What has not begun may still end with a status of its own, and has no adapters to tell in its head: it may be quiet for longer.
 constexpr int kMostQuiet = 2;  // times kKeepAlive
+constexpr size_t kSliceBytes = 64 << 10;
 
 // Which content of each adapter the answer was made with.
 void add_adapters(const std::vector<AnswerAdapter>& adapters, Headers& headers) {
@@ -70,31 +72,65 @@ void LiveAnswer::abort(Status status) {
   });
 }
 
+// A piece that there is no memory for ends the answer: one without it would be another.
 void LiveAnswer::pump() {
   if (!self_) return;
+  const Status status = or_out_of_memory("the answer cannot be written", [this] {
+    go_on();
+    return Status();
+  });
+  if (self_ && !status.ok()) fail(status);
+}
+
+void LiveAnswer::go_on() {
   for (size_t i = 0; i < streams_.size(); ++i) {
-    if (!outputs_[i] && !drain(i)) {
-      exchange_->on_drained([weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->pump();
-      });
-      return;
-    }
+    if (!outputs_[i] && !drain(i)) return pump_when_drained();
     if (!self_) return;
   }
   if (std::all_of(outputs_.begin(), outputs_.end(), [](const auto& output) { return output.has_value(); })) finish();
+}
+
+void LiveAnswer::pump_when_drained() {
+  exchange_->on_drained([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->pump();
+  });
 }
 
 bool LiveAnswer::drain(size_t index) {
   ResponseStream& stream = *streams_[index].stream;
   StreamEvent event;
   for (;;) {
-    if (is_streamed_ && exchange_->congested()) return false;
+    if (!send_rest() || (is_streamed_ && exchange_->congested())) return false;
     switch (stream.try_next(event)) {
       case StreamState::kPending: return true;
       case StreamState::kEvent: take(index, event); break;
       case StreamState::kEnd: complete(index); return true;
     }
   }
+}
+
+// After send_rest().
+void LiveAnswer::send(std::string piece) {
+  if (piece.size() > kSliceBytes) {
+    piece_ = std::move(piece);
+  } else {
+    exchange_->send(std::move(piece));
+    is_quiet_ = false;
+  }
+}
+
+// A slice makes the exchange congested, so the thread's other connections have their turns before the next.
+bool LiveAnswer::send_rest() {
+  while (!piece_.empty()) {
+    if (exchange_->congested()) return false;
+    exchange_->send(piece_.substr(piece_sent_, kSliceBytes));
+    is_quiet_ = false;
+    piece_sent_ += kSliceBytes;
+    if (piece_sent_ < piece_.size()) continue;
+    std::string().swap(piece_);
+    piece_sent_ = 0;
+  }
+  return true;
 }
 
 void LiveAnswer::complete(size_t index) {
@@ -124,10 +160,7 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
   // The end of an answer that failed is told by fail().
   if (!is_streamed_ || event.finish_reason == FinishReason::kError) return;
   begin(index);
-  if (std::string piece = form_->piece(index, event, usage_); !piece.empty()) {
-    exchange_->send(std::move(piece));
-    is_quiet_ = false;
-  }
+  if (std::string piece = form_->piece(index, event, usage_); !piece.empty()) send(std::move(piece));
 }
 
 // As late as possible: until the first piece an error has a status of its own. `index`: of the stream that has it, whose adapters
@@ -141,7 +174,7 @@ void LiveAnswer::begin(size_t index) {
 
 void LiveAnswer::keep_alive() {
   if (!self_) return;
-  if (std::exchange(is_quiet_, true)) {
+  if (std::exchange(is_quiet_, true) && piece_sent_ == 0) {
     const auto known =
         std::find_if(streams_.begin(), streams_.end(), [](const LiveStream& live) { return live.stream->facts().begun; });
     if (begun_ || known != streams_.end() || ++quiet_times_ == kMostQuiet) {
@@ -157,7 +190,8 @@ void LiveAnswer::keep_alive() {
 void LiveAnswer::finish() {
   if (is_streamed_) {
     begin(0);
-    exchange_->send(form_->end(usage_));
+    if (piece_.empty()) send(form_->end(usage_));  // else that is what is left
+    if (!send_rest()) return pump_when_drained();
     exchange_->end_stream();
     return end(FinishReason::kStop);
   }
@@ -175,7 +209,9 @@ void LiveAnswer::fail(const Status& status, bool adapter_unusable) {
   ApiError error = owner_.explain(status);
   if (adapter_unusable) error = adapter_error(std::move(error));
   reason_ = error_reason(error);
-  if (begun_) {
+  if (piece_sent_ > 0) {
+    exchange_->abort();  // in the middle of an event nothing can be said
+  } else if (begun_) {
     // Never a clean [DONE] after it: clients raise on an event with `error`.
     exchange_->send(sse_data(error_event(error)));
     exchange_->end_stream();

@@ -1,6 +1,7 @@
 // A request whose answer is on its way from the engine to a client: pieces go out as they come, or the whole at the end. The
 // engine's thread only says that there is news; everything else happens on the exchange's I/O thread, so that no thread waits for
-// a stream. A client that reads slowly makes its own answer wait (back-pressure), one that leaves stops its generation.
+// a stream. A client that reads slowly makes its own answer wait (back-pressure), one that leaves stops its generation. A large
+// piece goes out in slices, as the client reads, and nothing else comes between them.
 // Thread-safe: start() once, abort() from any thread; the rest is the I/O thread's.
 #pragma once
 
@@ -58,7 +59,11 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
  private:
   void begin_reading();
   void pump();
+  void go_on();
+  void pump_when_drained();
   bool drain(size_t index);  // false: the client must read first
+  void send(std::string piece);
+  bool send_rest();  // false: the client must read first
   void take(size_t index, const StreamEvent& event);
   void complete(size_t index);
   void begin(size_t index);
@@ -79,6 +84,8 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   Usage usage_;
   std::vector<bool> counted_;  // one a stream: its prompt is in usage_
   bool begun_ = false;         // the head of a stream is out
+  std::string piece_;          // that is not out yet; empty: there is none
+  size_t piece_sent_ = 0;      // bytes of it that are: over 0, the client is in the middle of an event
   std::string reason_;         // of its failure
   bool is_quiet_ = true;       // since the last keep-alive nothing went out
   int quiet_times_ = 0;        // that it said nothing because it had not begun

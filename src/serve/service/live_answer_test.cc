@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <utility>
+
+#include "serve/http/sse.h"
+#include "serve/http/test_server_test.h"
 
 namespace choral::serve {
 namespace {
@@ -20,12 +24,16 @@ class HandledExchange final : public HttpExchange {
     status = code;
     headers = std::move(given);
   }
-  void send(std::string bytes) override { sent += bytes; }
-  void end_stream() override {}
-  void abort() override {}
-  size_t unsent_bytes() const override { return 0; }
-  bool congested() const override { return false; }
-  void on_drained(std::function<void()>) override {}
+  void send(std::string bytes) override {
+    sent += bytes;
+    unsent_ += bytes.size();
+    most_unsent = std::max(most_unsent, unsent_);
+  }
+  void end_stream() override { is_ended = true; }
+  void abort() override { is_aborted = true; }
+  size_t unsent_bytes() const override { return unsent_; }
+  bool congested() const override { return unsent_ >= kHighBytes; }
+  void on_drained(std::function<void()> callback) override { drained_ = std::move(callback); }
   void on_closed(std::function<void()> callback) override { closing_ = std::move(callback); }
   bool closed() const override { return is_closed_; }
   void post(std::function<void()> work) override {
@@ -44,6 +52,11 @@ class HandledExchange final : public HttpExchange {
       work();
     }
   }
+  // The client reads all that was sent.
+  void read() {
+    unsent_ = 0;
+    if (const auto callback = std::exchange(drained_, {})) callback();
+  }
   // The next keep-alive's time comes.
   void pass_time() {
     if (const auto work = std::exchange(later_, {})) work();
@@ -51,11 +64,17 @@ class HandledExchange final : public HttpExchange {
   int status = 0;
   Headers headers;   // of a stream
   std::string sent;  // by it
+  size_t most_unsent = 0;
+  bool is_ended = false;
+  bool is_aborted = false;
 
  private:
+  static constexpr size_t kHighBytes = 64 << 10;
   const bool stopped_;
   bool is_closed_ = false;
   HttpRequest request_;
+  size_t unsent_ = 0;
+  std::function<void()> drained_;
   std::function<void()> closing_;
   std::deque<std::function<void()>> work_;
   std::function<void()> later_;
@@ -65,6 +84,7 @@ class HandledExchange final : public HttpExchange {
 struct Handled {
   AnswerFacts facts;
   std::deque<size_t> pieces;  // lengths
+  bool is_over = false;       // nothing follows them
   bool is_cancelled = false;
 };
 
@@ -74,7 +94,7 @@ class HandledStream final : public ResponseStream {
   const std::string& id() const override { return id_; }
   bool next(StreamEvent&) override { return false; }
   StreamState try_next(StreamEvent& event) override {
-    if (handled_.pieces.empty()) return StreamState::kPending;
+    if (handled_.pieces.empty()) return handled_.is_over ? StreamState::kEnd : StreamState::kPending;
     event.token_ids.assign(handled_.pieces.front(), 7);
     handled_.pieces.pop_front();
     return StreamState::kEvent;
@@ -95,12 +115,18 @@ class HandledStream final : public ResponseStream {
   Handled& handled_;
 };
 
+constexpr size_t kTooMany = 999;  // tokens of a piece that there is no memory for
+
 // Says that something came, and not what.
 class PlainForm final : public AnswerForm {
  public:
+  PlainForm(std::string piece, std::string end) : piece_(std::move(piece)), end_(std::move(end)) {}
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>&) override { return std::make_unique<Text>(); }
-  std::string piece(size_t, const StreamEvent&, const Usage&) override { return "piece"; }
-  std::string end(const Usage&) override { return "end"; }
+  std::string piece(size_t, const StreamEvent& event, const Usage&) override {
+    if (event.token_ids.size() == kTooMany) throw std::bad_alloc();
+    return piece_;
+  }
+  std::string end(const Usage&) override { return std::exchange(end_, "another end"); }
 
  private:
   class Text : public AnswerText {
@@ -109,7 +135,17 @@ class PlainForm final : public AnswerForm {
       return false;
     }
   };
+  const std::string piece_;
+  std::string end_;
 };
+
+// A text of so many bytes, no two places of which look alike.
+std::string long_text(size_t bytes) {
+  std::string text;
+  while (text.size() < bytes) text += fmt::format("{:x},", text.size());
+  text.resize(bytes);
+  return text;
+}
 
 class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
  protected:
@@ -127,7 +163,15 @@ class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
     };
     request.grant = limits_.admit("key", {}, 100, 0).grant;
     return std::make_shared<LiveAnswer>(static_cast<Owner&>(*this), std::move(exchange), std::move(request),
-                                        std::make_unique<PlainForm>(), is_streamed);
+                                        std::make_unique<PlainForm>(piece_, end_), is_streamed);
+  }
+  // A streamed one, after its first turn.
+  std::pair<std::shared_ptr<HandledExchange>, std::shared_ptr<LiveAnswer>> begin_stream() {
+    const auto exchange = std::make_shared<HandledExchange>(false);
+    const auto answer = make(exchange, /*is_streamed=*/true);
+    answer->start();
+    exchange->turn();
+    return {exchange, answer};
   }
   // Its client leaves after a turn.
   void leave() {
@@ -141,6 +185,7 @@ class LiveAnswerTest : public ::testing::Test, protected LiveAnswer::Owner {
 
   RequestLimits limits_{{.tokens_per_s = 1, .burst_tokens = 100}, {}};
   std::deque<Handled> handled_ = std::deque<Handled>(1);
+  std::string piece_ = "piece", end_ = "end";  // of a stream
   std::vector<std::string> told_;
   int ends_ = 0;
 };
@@ -195,20 +240,14 @@ TEST_F(LiveAnswerTest, AnAbortAnswersWithWhy) {
 TEST_F(LiveAnswerTest, AStreamsHeadTellsTheAdaptersOfWhoeverWasFirst) {
   handled_.resize(2);  // the first prompt waits
   handled_[1] = {.facts = {.adapters = {{.name = "sql", .generation = 2, .digest = "d"}}, .begun = true}, .pieces = {1}};
-  const auto exchange = std::make_shared<HandledExchange>(false);
-  const auto answer = make(exchange, /*is_streamed=*/true);
-  answer->start();
-  exchange->turn();
+  const auto [exchange, answer] = begin_stream();
   EXPECT_EQ(exchange->status, 200);
   EXPECT_EQ(exchange->headers.get("X-Choral-Adapter"), "sql; generation=2; digest=d");
   exchange->close();
 }
 
 TEST_F(LiveAnswerTest, AQuietStreamKeepsItsHeadBackUntilTheAdaptersAreKnown) {
-  const auto exchange = std::make_shared<HandledExchange>(false);
-  const auto answer = make(exchange, /*is_streamed=*/true);
-  answer->start();
-  exchange->turn();
+  const auto [exchange, answer] = begin_stream();
   exchange->pass_time();
   EXPECT_EQ(exchange->status, 0);
   handled_[0].facts = {.adapters = {{.name = "sql", .generation = 2, .digest = "d"}}, .begun = true};
@@ -219,24 +258,99 @@ TEST_F(LiveAnswerTest, AQuietStreamKeepsItsHeadBackUntilTheAdaptersAreKnown) {
 }
 
 TEST_F(LiveAnswerTest, AStreamThatWaitsLongIsKeptAliveAndItsErrorSaysItsStatus) {
-  const auto exchange = std::make_shared<HandledExchange>(false);
-  const auto answer = make(exchange, /*is_streamed=*/true);
-  answer->start();
-  exchange->turn();
+  const auto [exchange, answer] = begin_stream();
   exchange->pass_time();
   answer->abort(unavailable("no room"));
   exchange->turn();
   EXPECT_EQ(exchange->status, 503) << "not yet begun";
-  const auto other = std::make_shared<HandledExchange>(false);
-  const auto waiting = make(other, /*is_streamed=*/true);
-  waiting->start();
-  other->turn();
+  const auto [other, waiting] = begin_stream();
   other->pass_time();
   other->pass_time();
   EXPECT_EQ(other->status, 200);
   waiting->abort(unavailable("no room"));
   other->turn();
   EXPECT_NE(other->sent.find(R"("code":"unavailable","status":503)"), std::string::npos) << other->sent;
+}
+
+// More than the transport keeps of a stream (HttpLimits::stream_cap_bytes).
+constexpr size_t kLargeBytes = 9 << 20;
+
+TEST_F(LiveAnswerTest, ALargeEventReachesASlowClientWhole) {
+  piece_ = long_text(kLargeBytes);
+  handled_[0] = {.facts = {}, .pieces = {1, 1}, .is_over = true};
+  testing::HeldServer server;
+  testing::RawClient client = server.asking_client(/*receive_buffer=*/4096);
+  make(server.take(), /*is_streamed=*/true)->start();
+  const testing::RawResponse response = client.read_response();
+  EXPECT_TRUE(response.complete);
+  EXPECT_TRUE(response.body == piece_ + piece_ + "end");
+  server.end();
+  EXPECT_EQ(ends_, 1);
+}
+
+TEST_F(LiveAnswerTest, ALargeEventGoesOutAsTheClientReads) {
+  piece_ = long_text(kLargeBytes);
+  end_ = long_text((1 << 20) + 5);
+  handled_[0] = {.facts = {}, .pieces = {1, 1}, .is_over = true};
+  const auto [exchange, answer] = begin_stream();
+  EXPECT_EQ(exchange->sent.size(), size_t{64} << 10) << "a slice a turn";
+  int turns = 0;
+  for (; !exchange->is_ended && turns < 1000; ++turns) {
+    exchange->pass_time();  // a keep-alive
+    exchange->read();
+    exchange->turn();
+  }
+  EXPECT_TRUE(exchange->sent == piece_ + piece_ + end_);
+  EXPECT_EQ(turns, 2 * kLargeBytes / (64 << 10) + 16);
+  EXPECT_LT(exchange->most_unsent, size_t{128} << 10);
+  EXPECT_EQ(ends_, 1);
+}
+
+TEST_F(LiveAnswerTest, KeepAlivesWaitForTheEndOfAnEvent) {
+  piece_ = long_text(100 << 10);
+  handled_[0] = {.facts = {}, .pieces = {1}};
+  const auto [exchange, answer] = begin_stream();
+  for (int i = 0; i < 3; ++i) exchange->pass_time();
+  EXPECT_TRUE(exchange->sent == piece_.substr(0, 64 << 10)) << "the client does not read";
+  exchange->read();
+  EXPECT_TRUE(exchange->sent == piece_);
+  exchange->pass_time();
+  exchange->pass_time();
+  EXPECT_TRUE(exchange->sent == piece_ + sse_keep_alive());
+  exchange->close();
+}
+
+TEST_F(LiveAnswerTest, AFailureInTheMiddleOfAnEventCutsItOff) {
+  piece_ = long_text(100 << 10);
+  handled_[0] = {.facts = {}, .pieces = {1}};
+  const auto [exchange, answer] = begin_stream();
+  answer->abort(unavailable("the server stops"));
+  exchange->turn();
+  exchange->read();
+  EXPECT_TRUE(exchange->is_aborted && !exchange->is_ended);
+  EXPECT_EQ(exchange->sent.size(), size_t{64} << 10) << "nothing behind half of an event";
+  EXPECT_EQ(ends_, 1);
+  EXPECT_EQ(told_, std::vector<std::string>{"0 0 0 unavailable"});
+}
+
+TEST_F(LiveAnswerTest, AFailureBehindALargeEventIsAnEventOfItsOwn) {
+  piece_ = long_text(100 << 10);
+  handled_[0] = {.facts = {}, .pieces = {1}};
+  const auto [exchange, answer] = begin_stream();
+  exchange->read();
+  answer->abort(unavailable("the server stops"));
+  exchange->turn();
+  EXPECT_TRUE(exchange->is_ended && !exchange->is_aborted);
+  EXPECT_EQ(exchange->sent.substr(piece_.size(), 6), "data: ");
+}
+
+TEST_F(LiveAnswerTest, APieceThatThereIsNoMemoryForEndsTheAnswer) {
+  handled_[0] = {.facts = {}, .pieces = {1, kTooMany, 1}};
+  const auto [exchange, answer] = begin_stream();
+  EXPECT_TRUE(exchange->is_ended);
+  EXPECT_TRUE(exchange->sent.starts_with("piecedata: {")) << exchange->sent;
+  EXPECT_NE(exchange->sent.find("resource_exhausted"), std::string::npos) << exchange->sent;
+  EXPECT_EQ(ends_, 1);
 }
 
 TEST_F(LiveAnswerTest, WhoLeavesBeforeTheFirstStepPaysNothing) {

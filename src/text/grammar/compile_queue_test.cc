@@ -56,11 +56,10 @@ TEST(CompileQueue, GivesResultsAndErrors) {
 }
 
 TEST(CompileQueue, EqualWishesAreCompiledOnce) {
-  CompileQueue queue({.threads = 2, .max_waiting = 4, .limit_s = kGenerous, .patience_s = kGenerous});
+  // One thread and no place to wait: whoever did not share what is being compiled would be refused.
+  CompileQueue queue({.threads = 1, .max_waiting = 0, .limit_s = kGenerous, .patience_s = kGenerous});
   const auto gate = std::make_shared<Gate>();
-  std::atomic<int> runs = 0;
   const auto job = [&]() -> Result<CompiledGrammar> {
-    ++runs;
     gate->wait();
     return some();
   };
@@ -71,8 +70,6 @@ TEST(CompileQueue, EqualWishesAreCompiledOnce) {
   gate->open();
   for (auto& caller : callers) caller.join();
   EXPECT_EQ(good, 4);
-  EXPECT_LE(runs, 4);
-  EXPECT_GE(runs, 1);
 }
 
 TEST(CompileQueue, AnOverrunIsRefusedAndThenEverybodyElse) {
@@ -83,10 +80,14 @@ TEST(CompileQueue, AnOverrunIsRefusedAndThenEverybodyElse) {
       gate->wait();
       return some();
     };
-    EXPECT_EQ(queue.run("slow", kSmall, stuck).status().code(), Code::kDeadlineExceeded);
-    EXPECT_EQ(queue.run("slow", kSmall, stuck).status().code(), Code::kDeadlineExceeded);  // still the same one
-    gate->until_waiting(1);
-    std::this_thread::sleep_for(std::chrono::duration<double>(2 * kShort));
+    Code overrun;
+    do {
+      overrun = queue.run("slow", kSmall, stuck).status().code();
+    } while (overrun == Code::kResourceExhausted);  // the machine was so busy that no thread has taken it within the limit
+    EXPECT_EQ(overrun, Code::kDeadlineExceeded);
+    const auto never = []() -> Result<CompiledGrammar> { return invalid_argument("compiled twice"); };
+    EXPECT_EQ(queue.run("slow", kSmall, never).status().code(), Code::kDeadlineExceeded);  // still the same one
+    // That took the limit, so by now the thread is held for longer than that.
     EXPECT_EQ(queue.run("other", kSmall, some).status().code(), Code::kResourceExhausted);
     // The queue goes while its job is held.
   }
@@ -138,6 +139,7 @@ TEST(CompileQueue, OneThatTakesLongIsSetAsideAndStillGivesItsResult) {
   EXPECT_TRUE(queue.run("small", kSmall, some).ok());
   callers.emplace_back([&] { EXPECT_TRUE(queue.run("c", kSmall, held).ok()); });
   gate->until_waiting(3);
+  // Longer than the patience with the third, from whenever on; how much longer is all the same.
   std::this_thread::sleep_for(std::chrono::duration<double>(2 * kShort));
   // So many and no more: the third keeps its lane's thread, and who comes is told at once.
   EXPECT_EQ(queue.run("small", kSmall, some).status().code(), Code::kResourceExhausted);
