@@ -150,6 +150,7 @@ Status run(const DoctorFlags& flags) {
   DoctorReport report;
   Status status;
   CHORAL_TRY(const auto device, tools::ExaminedDevice::open(options, threads, report, status));
+  if (options.device == "auto") tools::look_for_gpu(machine, report);
   examine_cpu(machine, threads, report);
   examine_memory(machine.memory, report);
   examine_huge_pages(machine, report);

@@ -130,6 +130,9 @@ TEST(MachineFacts, AreReadFromItsFiles) {
   EXPECT_EQ(facts.cpu.cores, 1);
   EXPECT_TRUE(facts.smt);
   EXPECT_EQ(facts.huge_pages, "madvise");
+  EXPECT_EQ(facts.nvidia_driver, "");
+  machine.write("/sys/module/nvidia/version", "580.159.04\n");
+  EXPECT_EQ(machine_facts(machine.files(), {0}, {}).nvidia_driver, "580.159.04");
   for (const char* garbage : {"", "[", "]", "]always[", "never"}) {
     machine.write("/sys/kernel/mm/transparent_hugepage/enabled", garbage);
     EXPECT_EQ(machine_facts(machine.files(), {0}, {}).huge_pages, "") << garbage;

@@ -16,7 +16,8 @@ MachineFacts machine_facts(const SystemFiles& files, const std::vector<int>& cpu
           .cpu = cpu_share(files, cpus),
           .smt = files.number("/sys/devices/system/cpu/smt/active") == 1,
           .memory = free_memory(files, limits),
-          .huge_pages = chosen_of(files.first_line("/sys/kernel/mm/transparent_hugepage/enabled"))};
+          .huge_pages = chosen_of(files.first_line("/sys/kernel/mm/transparent_hugepage/enabled")),
+          .nvidia_driver = files.first_line("/sys/module/nvidia/version")};
 }
 
 }  // namespace choral

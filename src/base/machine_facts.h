@@ -15,7 +15,8 @@ struct MachineFacts {
   CpuShare cpu;
   bool smt = false;  // two threads share a core
   FreeMemory memory;
-  std::string huge_pages;  // "always", "madvise", "never"; empty = unknown
+  std::string huge_pages;     // "always", "madvise", "never"; empty = unknown
+  std::string nvidia_driver;  // its version; empty: there is none
 };
 
 MachineFacts machine_facts(const SystemFiles& files, const std::vector<int>& cpus, const ProcessLimits& limits);

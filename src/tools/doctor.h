@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/machine_facts.h"
 #include "choral/llm.h"
 #include "kernels/machine_peaks.h"
 #include "tools/doctor_report.h"
@@ -11,6 +12,8 @@
 namespace choral::tools {
 
 void examine_hub_cache(DoctorReport& report);
+// A GPU that no plug-in was found for. Behind ExaminedDevice::open(), whose findings name the plug-ins that were.
+void look_for_gpu(const MachineFacts& machine, DoctorReport& report);
 // Which models and which forms of weights are served, by the tables that serve them.
 void list_what_is_served(DoctorReport& report);
 

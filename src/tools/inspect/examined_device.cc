@@ -1,7 +1,9 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
+#include "base/printable.h"
 #include "engine/device_setup.h"
 #include "io/hub_cache.h"
 #include "kernels/quant/stored_types.h"
@@ -75,6 +77,16 @@ Result<std::unique_ptr<ExaminedDevice>> ExaminedDevice::open(const EngineOptions
     }
   }
   return std::unique_ptr<ExaminedDevice>(std::make_unique<OpenDevice>(std::move(pool), std::move(device)));
+}
+
+void look_for_gpu(const MachineFacts& machine, DoctorReport& report) {
+  if (machine.nvidia_driver.empty()) return;
+  const auto names_it = [](const Finding& finding) {
+    return finding.subject == "device" && finding.text.find("cuda") != std::string::npos;
+  };
+  if (std::any_of(report.findings.begin(), report.findings.end(), names_it)) return;
+  report.notice("NVIDIA GPU", fmt::format("driver {}, and no plug-in that uses it", printable(machine.nvidia_driver)),
+                "`./dev build cuda` in the source tree, then CHORAL_PLUGIN_PATH=build/cuda (docs/install.md)");
 }
 
 void examine_hub_cache(DoctorReport& report) {

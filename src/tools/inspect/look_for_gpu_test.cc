@@ -1,0 +1,39 @@
+#include <gmock/gmock.h>
+
+#include "tools/doctor.h"
+
+namespace choral::tools {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST(LookForGpu, SaysNothingWhereThereIsNone) {
+  DoctorReport report;
+  look_for_gpu(MachineFacts{}, report);
+  EXPECT_THAT(report.findings, IsEmpty());
+}
+
+TEST(LookForGpu, SaysHowToUseOneThatIsIdle) {
+  DoctorReport report;
+  report.fine("device", "device: cpu (nothing else is there), 16 threads");
+  look_for_gpu({.nvidia_driver = "580.159.04"}, report);
+  ASSERT_THAT(report.findings, SizeIs(2));
+  EXPECT_EQ(report.findings[1].verdict, Verdict::kNotice);
+  EXPECT_THAT(report.findings[1].text, HasSubstr("580.159.04"));
+  EXPECT_THAT(report.findings[1].cure, HasSubstr("./dev build cuda"));
+}
+
+TEST(LookForGpu, LeavesAPlugInToSayItself) {
+  for (const char* note :
+       {"device: cuda (the plug-in with the highest score), 16 threads", "device not used: cuda: no NVIDIA driver"}) {
+    DoctorReport report;
+    report.fine("device", note);
+    look_for_gpu({.nvidia_driver = "580.159.04"}, report);
+    EXPECT_THAT(report.findings, SizeIs(1)) << note;
+  }
+}
+
+}  // namespace
+}  // namespace choral::tools
