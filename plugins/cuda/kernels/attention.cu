@@ -98,13 +98,11 @@ class ColumnTiles {
       if constexpr (tiles == 1) {
         if (block + 1 < end) fetch(__shfl_sync(kAllLanes, lanes_id, static_cast<int>(block + 1 - begin)));
       }
-      ValueAhead ahead;
-      if constexpr (kLoadsValuesAhead) load_values(id, ahead);
-      float scores[tiles][2][4] = {};
-      score(id, scores);
-#pragma unroll
-      for (int n = 0; n < tiles; ++n) weigh(n, block * kCacheBlockTokens, scores[n]);
-      add_values(id, block * kCacheBlockTokens, ahead, scores);
+      if (is_seen_by_all(block * kCacheBlockTokens)) {
+        go_through<true>(id, block * kCacheBlockTokens);
+      } else {
+        go_through<false>(id, block * kCacheBlockTokens);
+      }
     }
     return true;
   }
@@ -113,6 +111,23 @@ class ColumnTiles {
   float values[tiles][kSliceTiles][4];
 
  private:
+  // Whether every row of the tiles sees every position of a block.
+  __device__ __forceinline__ bool is_seen_by_all(int64_t first_position) const {
+    const int64_t first_row = int64_t{sequence_.context_tokens} + int64_t{first_tile_} * a_.tile_rows;
+    return first_position + kCacheBlockTokens <= first_row + 1 && a_.first_visible(last_position()) <= first_position;
+  }
+
+  template <bool seen_by_all>
+  __device__ __forceinline__ void go_through(int64_t id, int64_t first_position) {
+    ValueAhead ahead;
+    if constexpr (kLoadsValuesAhead) load_values(id, ahead);
+    float scores[tiles][2][4] = {};
+    score(id, scores);
+#pragma unroll
+    for (int n = 0; n < tiles; ++n) weigh<seen_by_all>(n, first_position, scores[n]);
+    add_values<seen_by_all>(id, first_position, ahead, scores);
+  }
+
   // Where a warp has few columns it waits for memory, and its registers have room: a block's values are under way with its keys.
   static constexpr bool kLoadsValuesAhead = tiles == 1 && planes == 1 && !values_in_keys;
   using ValueAhead = uint4[kLoadsValuesAhead ? kSliceTiles : 1][2];
@@ -227,16 +242,19 @@ class ColumnTiles {
   }
 
   // Scores of 32 positions become weights; what was summed before is measured by the new largest score.
+  template <bool seen_by_all>
   __device__ __forceinline__ void weigh(int n, int64_t first_position, float (&scores)[2][4]) {
     float most[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& s = scores[i / 4][i % 4];
       const int column = i % 2;
-      const int64_t position = first_position + i / 4 * 16 + i % 4 / 2 * 8 + lane_ / 4;
       s *= score_scale_[n][column];
       if (a_.softcap > 0.0f) s = a_.softcap * tanhf(s / a_.softcap);
-      if (position > position_[n][column] || position < a_.first_visible(position_[n][column])) s = -INFINITY;
+      if constexpr (!seen_by_all) {
+        const int64_t position = first_position + i / 4 * 16 + i % 4 / 2 * 8 + lane_ / 4;
+        if (position > position_[n][column] || position < a_.first_visible(position_[n][column])) s = -INFINITY;
+      }
       most[column] = fmaxf(most[column], s);
     }
 #pragma unroll
@@ -256,6 +274,7 @@ class ColumnTiles {
       for (int step = 4; step < kWarp; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
       so_far.most = now;
       so_far.sum = fmaf(so_far.sum, shrink, sum);
+      if (__ballot_sync(kAllLanes, shrink != 1.0f) == 0) continue;  // no column has a larger score than before
 #pragma unroll
       for (auto& tile : values[n]) {
         tile[column] *= shrink;
@@ -283,6 +302,7 @@ class ColumnTiles {
     }
   }
 
+  template <bool seen_by_all>
   __device__ __forceinline__ void add_values(int64_t id, int64_t first_position, const ValueAhead& ahead,
                                              const float (&weights)[tiles][2][4]) {
     uint32_t high[tiles][2][2], low[tiles][2][2];  // B fragments of 16 positions each
@@ -323,8 +343,10 @@ class ColumnTiles {
             } else {
               v[i][plane] = first + i < v_tiles_ ? value_fragment(id, first + i, half, plane) : make_uint4(0, 0, 0, 0);
             }
-            v[i][plane].x &= keep[half][0], v[i][plane].y &= keep[half][0];
-            v[i][plane].z &= keep[half][1], v[i][plane].w &= keep[half][1];
+            if constexpr (!seen_by_all) {
+              v[i][plane].x &= keep[half][0], v[i][plane].y &= keep[half][0];
+              v[i][plane].z &= keep[half][1], v[i][plane].w &= keep[half][1];
+            }
           }
         }
 #pragma unroll
