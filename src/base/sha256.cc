@@ -6,17 +6,23 @@
 
 namespace choral {
 
+// OpenSSL's context is made once there is memory for ours, which frees it.
 struct Sha256::Context {
-  EVP_MD_CTX* evp;
-  const EVP_MD* digest;
+  Context() = default;
+  ~Context() { EVP_MD_CTX_free(evp); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  EVP_MD_CTX* evp = EVP_MD_CTX_new();
+  const EVP_MD* digest = EVP_sha256();
 };
 
-Sha256::Sha256() : context_(std::make_unique<Context>(Context{EVP_MD_CTX_new(), EVP_sha256()})) {
+Sha256::Sha256() : context_(std::make_unique<Context>()) {
   CHORAL_CHECK(context_->evp != nullptr, "OpenSSL gave no digest context");
   reset();
 }
 
-Sha256::~Sha256() { EVP_MD_CTX_free(context_->evp); }
+Sha256::~Sha256() = default;
 
 void Sha256::reset() { CHORAL_CHECK(EVP_DigestInit_ex(context_->evp, context_->digest, nullptr) == 1, "SHA-256 did not start"); }
 
