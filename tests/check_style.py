@@ -27,6 +27,8 @@ STRINGS_AND_COMMENTS = re.compile(r'"(?:[^"\\]|\\.)*"|//.*')
 DEBUG_FORMAT = re.compile(r"\{[^{}\"]*:[^{}\"]*\?\}")  # fmt 9 ends the process over bytes that are no UTF-8
 THROW = re.compile(r"\bthrow\b(?!\s+std::bad_alloc)")  # operator new has to
 
+FOR = re.compile(r"\bfor \(([^;]*?[^:]) : \*")
+
 # Calls that throw where the system refuses something, in what is shipped: each has a form that gives an error instead.
 SHIPPED = ("src", "apps")
 FILE_SYSTEM = re.compile(r"\b(?:fs|filesystem)::(\w+)\s*\(")
@@ -52,6 +54,16 @@ THROWING = (
      "a full or closed stream throws, or nobody notices; use say() (base/log.h) or print_out()"),
 )
 OWN_FORMS = {"src/base/thread.cc", "src/base/thread_pool.h"}  # what the others are told to use
+
+
+def loops_over_unnamed(line):
+    """Whether a range-for goes over what a call's pointer holds: a shared_ptr that nobody named is gone before the loop begins."""
+    found = FOR.search(line)
+    depth, end = 1, found.end() if found else len(line)
+    while end < len(line) and depth > 0:
+        depth += {"(": 1, ")": -1}.get(line[end], 0)
+        end += 1
+    return found is not None and line[found.end():end - 1].endswith(")")
 
 
 def source_files(root):
@@ -82,6 +94,8 @@ def faults_of(path, relative):
             hard.append(f"{relative}:{number}: a path of somebody's machine")
         if path.suffix in CPP and DEBUG_FORMAT.search(line):
             hard.append(f"{relative}:{number}: {{:?}} ends the process over bytes that are no UTF-8; use quoted()")
+        if path.suffix in CPP and loops_over_unnamed(line):
+            hard.append(f"{relative}:{number}: what a call returns dies before the loop over what it points to; give it a name")
         if path.suffix in CPP and THROW.search(STRINGS_AND_COMMENTS.sub("", line)):
             hard.append(f"{relative}:{number}: no exceptions of our own; return a Status")
     if path.suffix in CPP:
@@ -144,6 +158,7 @@ def self_test():
     good = {
         "src/base/good.h": head,
         "src/base/good.cc": "int x;\n" * HARD_LINES,
+        "src/base/names.cc": "for (const auto& x : *names) f(*g());\nfor (int i : std::span(*p, 3)) {}\n",
         "src/base/speaks.cc": 'auto s = "never throw \\" it";  // nor throw here\n',
         "src/io/asks.cc": "bool b = fs::is_directory(p / q(1, 2),\n                          error);\nfs::path own(const fs::path& p);\n"
                           "for (fs::directory_iterator at(p, error), end; at != end; at.increment(error)) {}\n",
@@ -158,6 +173,7 @@ def self_test():
         "src/base/long.cc": "int x;\n" * (HARD_LINES + 1),
         "src/base/later.cc": "// TO" "DO: finish\n",
         "src/base/throws.cc": "  if (x) throw 1;\n",
+        "src/base/loops.cc": "  for (const auto& [name, why] : *watcher_->faults()) say(name);\n",
         "src/io/throws_by_asking.cc": "bool b = fs::is_directory(p / q(1, 2));\n",
         "src/io/throws_by_moving.cc": "std::filesystem::rename(a, b);\n",
         "src/io/throws_by_opening.cc": "fs::directory_iterator at(p);\n",

@@ -214,7 +214,8 @@ RC_GTEST_PROP(KVCacheManager, EvictsAndSharesAsTheNaiveModel, ()) {
     if (live.empty() || *rc::gen::inRange(0, 5) > 1) {
       // Two-letter alphabet by block, so that prefixes are often shared.
       std::vector<int32_t> tokens;
-      for (const int letter : *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 2))) {
+      const auto letters = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 2));
+      for (const int letter : letters) {
         if (tokens.size() < 20) tokens.insert(tokens.end(), kBlockTokens, letter);
       }
       tokens.resize(tokens.size() + static_cast<size_t>(*rc::gen::inRange(1, kBlockTokens + 1)), 5);

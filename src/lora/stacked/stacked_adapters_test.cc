@@ -276,7 +276,8 @@ RC_GTEST_FIXTURE_PROP(StackedAdaptersTest, GivesWhatTheEnginesOwnPathGives, ()) 
     PackedVoice voice{{adapters_[first], 1.0F}};
     if (first < mixable_) {
       voice.front().factor = *rc::gen::element(1.0F, 0.5F, -2.0F);
-      for (const auto more : *rc::gen::container<std::vector<size_t>>(rc::gen::inRange<size_t>(0, mixable_))) {
+      const auto others = *rc::gen::container<std::vector<size_t>>(rc::gen::inRange<size_t>(0, mixable_));
+      for (const auto more : others) {
         if (voice.size() < 4) voice.push_back({adapters_[more], 0.25F});
       }
     }
@@ -286,7 +287,8 @@ RC_GTEST_FIXTURE_PROP(StackedAdaptersTest, GivesWhatTheEnginesOwnPathGives, ()) 
   add(*adapters, voices);
   for (int step = 0; step < 3; ++step) {
     std::vector<Row> rows;
-    for (const int voice : *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, count + 1))) {
+    const auto chosen = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, count + 1));
+    for (const int voice : chosen) {
       const int length = *rc::gen::inRange(1, 4);
       for (int i = 0; i < length && rows.size() < kMaxTokens; ++i)
         rows.push_back({voice, *rc::gen::inRange<int32_t>(0, kVocabulary)});

@@ -58,7 +58,8 @@ class Watched {
   }
   std::vector<std::string> names() const {
     std::vector<std::string> out;
-    for (const auto& found : *watcher_->adapters()) out.push_back(found.name);
+    const auto adapters = watcher_->adapters();
+    for (const auto& found : *adapters) out.push_back(found.name);
     return out;
   }
   RootWatcher& operator*() { return *watcher_; }

@@ -126,7 +126,8 @@ Status Service::watch_root() {
                if (gone.ok() && *gone) drop_base_adapter(change.name);
              }));
   if (const std::string note = watcher_->note(); !note.empty()) CHORAL_LOG(kWarn, "--adapter-root: {}", note);
-  for (const auto& [name, why] : *watcher_->faults()) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
+  const auto faults = watcher_->faults();
+  for (const auto& [name, why] : *faults) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
   return {};
 }
 
@@ -252,12 +253,14 @@ std::string Service::metrics_text() {
 std::vector<AdapterInfo> Service::all_adapters() const {
   std::map<std::string, AdapterInfo> all;
   if (watcher_) {
-    for (const auto& [name, path] : *watcher_->adapters()) {
+    const auto adapters = watcher_->adapters();
+    const auto faults = watcher_->faults();
+    for (const auto& [name, path] : *adapters) {
       AdapterInfo& info = all[name];
       info.name = name;
       info.path = path;
     }
-    for (const auto& [name, why] : *watcher_->faults()) {
+    for (const auto& [name, why] : *faults) {
       AdapterInfo& info = all[name];
       info.name = name;
       info.state = AdapterState::kFailed;
@@ -419,7 +422,8 @@ HttpResponse Service::unknown_model(std::string_view model) const {
   NearestName near(name);
   if (hints_.take()) {
     for (const auto& base : options_.base_names) near.consider(base);
-    for (const auto& adapter : *adapter_names()) near.consider(adapter);
+    const auto adapters = adapter_names();
+    for (const auto& adapter : *adapters) near.consider(adapter);
   }
   const std::string& nearest = near.best();
   return error_response(

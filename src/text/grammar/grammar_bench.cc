@@ -30,7 +30,9 @@ void mask(benchmark::State& state, const StructuredOutput& wanted, std::string_v
   const auto grammar = compiler->compile(wanted);
   if (!grammar.ok()) return state.SkipWithError(grammar.status().message().c_str());
   auto matcher = *(*grammar)->matcher();
-  for (const int32_t id : *t->encode(written, {.add_special_tokens = false})) {
+  const auto ids = t->encode(written, {.add_special_tokens = false});
+  if (!ids.ok()) return state.SkipWithError(ids.status().message().c_str());
+  for (const int32_t id : *ids) {
     if (!matcher->accept(id)) return state.SkipWithError("the text does not fit");
   }
   std::vector<uint32_t> words((static_cast<size_t>(t->vocab_size()) + 31) / 32);

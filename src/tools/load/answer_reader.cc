@@ -63,9 +63,10 @@ Result<AnswerPiece> read_answer(std::string_view json) {
     out.error = cut(words_of_error(*error));
     return out;
   }
-  const auto* choices = map.find("choices");
-  if (choices == nullptr || choices->if_array() == nullptr) return corrupt("the answer has no list of choices");
-  for (const auto& choice : *choices->if_array()) {
+  const auto* found = map.find("choices");
+  const auto* choices = found == nullptr ? nullptr : found->if_array();
+  if (choices == nullptr) return corrupt("the answer has no list of choices");
+  for (const auto& choice : *choices) {
     out.has_text |= has_text(choice);
     out.finished |= is_text(member(&choice, "finish_reason"));
   }
