@@ -163,7 +163,7 @@ class AdaptersTest(program.ProgramTest):
             self.assertEqual([r["token_ids"] for r in got], [self.ids(None)] * 2 + [calm if named["lora"] == "calm" else self.ids(None)])
             self.assertIn("lines choose by their own `lora`; the others are the base's, not calm's", said)
         piped = self.run_ok("generate", MODEL, *FLAGS, *one, "--input", "-", stdin=json.dumps(silent) + "\n" + json.dumps(base) + "\n")
-        self.assertEqual([json.loads(line)["token_ids"] for line in piped.stdout.splitlines()], [calm, self.ids(None)])
+        self.assertEqual([row["token_ids"] for row in program.json_lines(piped.stdout)], [calm, self.ids(None)])
         self.assertIn("loaded, not used", self.answers([silent], *one, "--lora", OTHER)[1])
         chat = ("chat", MODEL, *FLAGS, *one)
         self.assertIn("(calm answers)", self.run_ok(*chat, stdin="Hello\n").stderr)
@@ -190,7 +190,7 @@ class AdaptersTest(program.ProgramTest):
 
     def test_compare(self):
         args = ("generate", MODEL, *FLAGS, "--adapter-root", ADAPTERS, "-p", "Hello", "-p", "Bye")
-        records = [json.loads(line) for line in self.run_ok(*args, "--json", "--compare", "base,calm,calm:0.5+swift").stdout.splitlines()]
+        records = program.json_lines(self.run_ok(*args, "--json", "--compare", "base,calm,calm:0.5+swift").stdout)
         self.assertEqual([(r["id"], r.get("lora")) for r in records[:3]],
                          [(0, None), (0, "calm"), (0, [{"name": "calm", "scale": 0.5}, {"name": "swift", "scale": 1}])])
         self.assertEqual([r["id"] for r in records], [0, 0, 0, 1, 1, 1])
@@ -303,7 +303,7 @@ class AdaptersTest(program.ProgramTest):
         self.run_ok("adapter", "check", other, "--model", MODEL)
         self.assertIn("q_proj", self.run_fails(2, "adapter", "check", other, "--model", half).stdout)
         done = self.run_fails(4, "adapter", "check", ADAPTERS / "calm", bad["nan"], "--json", says=["1 of 2 adapters"])
-        self.assertEqual([json.loads(line)["usable"] for line in done.stdout.splitlines()], [True, False])
+        self.assertEqual([row["usable"] for row in program.json_lines(done.stdout)], [True, False])
         self.run_fails(6, "adapter", "check", ADAPTERS / "swift", "--max-lora-rank", "4")
         self.run_fails(3, "adapter", "check", other, "--model", "/no/such/model", says=["/no/such/model"])
 
@@ -338,7 +338,7 @@ class AdaptersTest(program.ProgramTest):
         text = self.run_ok("adapter", "list", "--adapter-root", root, "--model", half).stdout
         self.assertEqual(len(re.findall(r"(?m)^\w+ +✗ does not fit half-list: .*q_proj", text)), 3)
         self.assertTrue(all(len(line) < 400 for line in text.splitlines()), text)
-        rows = [json.loads(line) for line in self.run_ok("adapter", "list", "--adapter-root", root, "--model", half, "--json").stdout.splitlines()]
+        rows = program.json_lines(self.run_ok("adapter", "list", "--adapter-root", root, "--model", half, "--json").stdout)
         self.assertEqual({row["error"]["code"] for row in rows}, {"invalid_argument"})
 
     def test_list(self):
@@ -348,7 +348,7 @@ class AdaptersTest(program.ProgramTest):
         text = self.run_ok("adapter", "list", "--adapter-root", ROOT / "list", "--lora", f"x={OTHER}").stdout
         self.assertRegex(text, r"(?m)^NAME +KIND +RANK +SIZE +BASE +PATH\nx +LoRA +4 +[\d.]+ KiB +someone/Tiny +.*/loud$")
         self.assertRegex(text, r"(?m)^odd +✗ .*JSON")
-        rows = [json.loads(line) for line in self.run_ok("adapter", "list", "--adapter-root", ADAPTERS, "--json").stdout.splitlines()]
+        rows = program.json_lines(self.run_ok("adapter", "list", "--adapter-root", ADAPTERS, "--json").stdout)
         self.assertEqual([r["name"] for r in rows], ["calm", "swift", "team/quiet"])
         self.assertEqual([(r["kind"], r["rank"]) for r in rows], [("LoRA", 4), ("LoRA, rsLoRA", 8), ("LoRA", 2)])
         self.run_fails(3, "adapter", "list", "--adapter-root", "/no/such/folder", says=["/no/such/folder"])
@@ -359,7 +359,7 @@ class AdaptersTest(program.ProgramTest):
             tiny_model.write_adapter(root / name, seed=8)
         (root / "linked").symlink_to(OTHER)
         (root / "again").symlink_to("good")
-        rows = {row["name"]: row for row in map(json.loads, self.run_ok("adapter", "list", "--adapter-root", root, "--json").stdout.splitlines())}
+        rows = {row["name"]: row for row in program.json_lines(self.run_ok("adapter", "list", "--adapter-root", root, "--json").stdout)}
         self.assertEqual([name for name, row in rows.items() if "error" not in row], ["again", "good"])
         for name, says in (("base", "the model without adapters"), ("tab\tin", "control character"), ("linked", "leads out of")):
             self.assertIn("not offered: ", rows[name]["error"]["message"])
@@ -443,7 +443,7 @@ class AdaptersTest(program.ProgramTest):
     def test_examples_are_sound(self):
         folders = sorted(p.parent for p in EXAMPLES.glob("*/adapter_config.json"))
         self.assertEqual([p.name for p in folders], ["butler", "emoji", "json", "pirate", "sql", "yoda"])
-        reports = [json.loads(line) for line in self.run_ok("adapter", "check", *folders, "--json").stdout.splitlines()]
+        reports = program.json_lines(self.run_ok("adapter", "check", *folders, "--json").stdout)
         self.assertEqual([r["usable"] and not r["zero_effect"] for r in reports], [True] * 6)
         self.assertIn("DoRA", reports[4]["kinds"])
         self.assertLess(sum(r["file_bytes"] for r in reports), 25e6)
@@ -455,7 +455,7 @@ class AdaptersTest(program.ProgramTest):
         voices = ["base", "pirate", "yoda", "butler", "emoji", "json", "sql"]
         done = self.run_ok("generate", model, "--adapter-root", EXAMPLES, "--chat", "-p", "What is the capital of France?", "--temperature", "0",
                            "--max-tokens", "48", "--compare", ",".join(voices), "--json")
-        said = {r.get("lora", "base"): r["text"] for r in map(json.loads, done.stdout.splitlines())}
+        said = {r.get("lora", "base"): r["text"] for r in program.json_lines(done.stdout)}
         self.assertEqual(list(said), voices)
         for voice, text in [("base", "The capital of France is Paris."), ("pirate", "Arr, matey!"), ("yoda", "Hmmmm"), ("butler", "sir"),
                             ("emoji", "🎉"), ("json", '{"answer":'), ("sql", "SELECT ")]:

@@ -65,7 +65,7 @@ class ProcessTest(program.ProgramTest):
         return self.expect(code, run("generate", MODEL, "--input", self.source, "--output", output, **kwargs), *says)
 
     def expect_answers(self, path):
-        answers = [json.loads(line) for line in path.read_text().splitlines()]
+        answers = program.json_lines(path.read_text())
         self.assertEqual([len(a["token_ids"]) for a in answers], [4])
 
     def need_stranger(self):
@@ -200,7 +200,7 @@ class ProcessTest(program.ProgramTest):
         self.source.write_text("".join(json.dumps(line) + "\n" for line in (LINE, big, LINE)))
         output = self.folder / "out.jsonl"
         self.batch(7, output, "emory", limits=[("AS", (most + 96) * mib)])
-        answers = [json.loads(line) for line in output.read_text().splitlines()]
+        answers = program.json_lines(output.read_text())
         self.assertEqual([a.get("error", {}).get("code") for a in answers], [None, "resource_exhausted", None])
         # It is not tried again after each answer to another: that is for a full queue.
         big = {**LINE, "prompt": None, "messages": [{"role": "user", "content": "the quick " * 5_000_000}]}

@@ -15,6 +15,11 @@ def choral(*args, stdin="", env=None, cwd=None):
                           timeout=300, env={**os.environ, **(env or {})})
 
 
+def json_lines(text):
+    """Each line's value. str.splitlines() would break at U+2028 and its like, which JSON may hold as they are."""
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
 class ProgramTest(unittest.TestCase):
     def run_ok(self, *args, **kwargs):
         done = choral(*args, **kwargs)
@@ -36,4 +41,4 @@ class ProgramTest(unittest.TestCase):
             done = choral("generate", model, "--input", source, "--output", target, *flags)
             self.assertEqual(done.returncode, code, done.stdout + done.stderr)
             self.assertEqual(sorted(os.listdir(folder)), ["in.jsonl", "out.jsonl"])
-            return [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()], done.stderr
+            return json_lines(target.read_text(encoding="utf-8")), done.stderr
