@@ -86,7 +86,7 @@ constexpr int32_t tiles_of_block(Format format, int64_t row_tiles) {
   return row_tiles <= 2 ? static_cast<int32_t>(row_tiles) : row_tiles <= 4 ? 4 : row_tiles <= 8 ? 8 : 16;
 }
 
-// Of W, in a block of the kernel on wgmma; half of them where W is scaled.
+// Of W, in a block of the kernel on wgmma; half of them where W is scaled or x has up to 64 rows.
 inline constexpr int kWarpgroupBlockRows = 256;
 
 inline size_t prepared_bytes(const PackedWeight& w, int64_t tiles) {
