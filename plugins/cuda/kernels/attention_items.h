@@ -1,9 +1,9 @@
-// How paged attention is divided: into items of one warp each, by numbers that lie on the device only.
+// How paged attention is divided: into items, by numbers that lie on the device only.
 //
 // A tile is eight columns of mma: the heads of a group of as many rows as fit (8 / group, at least one; of larger groups eight
-// heads at a time). A sequence of one tile, as in decode, has an item for each range of 256 positions, whose results are combined
+// heads at a time). A sequence of one tile, as in decode, has an item for each range of 128 positions, whose results are combined
 // afterwards; one of more tiles has an item for each of them, or for several together, which goes through the ranges itself. Both
-// give the same bits.
+// give the same bits. Which kernel takes which of the two is the launch's to say.
 #pragma once
 
 #include "kv_cache.h"
@@ -12,10 +12,14 @@
 
 namespace choral_cuda {
 
+inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kColumns = 8;
-inline constexpr int kRangeTokens = 256, kRangeBlocks = kRangeTokens / kCacheBlockTokens;
+inline constexpr int kRangeTokens = 128, kRangeBlocks = kRangeTokens / kCacheBlockTokens;
 inline constexpr int kSliceTiles = 8, kSlice = 16 * kSliceTiles;  // of a value, that a warp computes
 inline constexpr int kPartFloats = kSlice + 2;                    // of a column: largest score, sum, weighted values
+
+// Sequences of one tile, or those of more.
+enum class Takes { kShort, kLong };
 
 struct Attention {
   Rows q, out;
@@ -25,7 +29,9 @@ struct Attention {
   int group;       // heads of a kv head
   int tile_rows, head_chunks, slices;
   int item_rows;  // of a sequence of more than one tile
-  float scale, softcap;
+  Takes takes;
+  int stages = 2;        // blocks of the cache in shared memory
+  float scale, softcap;  // scale: in units of log2 where nothing is capped
   int64_t window;
   const choral_sequence* sequences;
   int64_t sequence_count;
@@ -36,7 +42,7 @@ struct Attention {
   int64_t part_capacity;
   int32_t* fault;
 
-  Attention(const Launch& launch, const choral_attention_args& a, int tiles)
+  Attention(const Launch& launch, const choral_attention_args& a, int tiles, Takes takes_)
       : q(a.q),
         out(a.out),
         rows(a.q.rows),
@@ -47,7 +53,8 @@ struct Attention {
         head_chunks(ceil_div(group, kColumns)),
         slices(ceil_div(v_head_dim, kSlice)),
         item_rows(tiles * tile_rows),
-        scale(a.scale),
+        takes(takes_),
+        scale(a.softcap > 0.0f ? a.scale : a.scale * kLog2E),
         softcap(a.softcap),
         window(a.sliding_window),
         sequences(a.sequences),
@@ -62,10 +69,40 @@ struct Attention {
   int64_t grid_y() const { return cache.kv_heads * head_chunks * slices; }
   // Tables of sequences do not overlap, so this many ranges and one more for each sequence are enough.
   static int64_t most_splits(const choral_attention_args& a) { return a.block_id_count / kRangeBlocks + 2 * a.sequence_count; }
-  int64_t most_items() const { return ceil_div<int64_t>(rows, item_rows) + block_id_count / kRangeBlocks + 3 * sequence_count; }
+  int64_t most_items() const {
+    if (takes == Takes::kShort) return block_id_count / kRangeBlocks + 2 * sequence_count;
+    const int64_t longest = rows / (tile_rows + 1);  // this many sequences are long
+    return ceil_div<int64_t>(rows, item_rows) + (sequence_count < longest ? sequence_count : longest);
+  }
 
   __device__ __forceinline__ int64_t first_visible(int64_t position) const {
     return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+
+  // Of a tile's column: the row of its sequence, and the head of its group.
+  __device__ __forceinline__ int row_of(int tile, int column) const {
+    return tile * tile_rows + (group < kColumns ? column / group : 0);
+  }
+  __device__ __forceinline__ int head_of(int chunk, int column) const {
+    return group < kColumns ? column % group : chunk * kColumns + column;
+  }
+  __device__ __forceinline__ bool has(const choral_sequence& sequence, int tile, int chunk, int column) const {
+    return column < (group < kColumns ? tile_rows * group : kColumns) && head_of(chunk, column) < group &&
+           row_of(tile, column) < sequence.query_count;
+  }
+};
+
+// What a block of the grid's second number has of a row.
+struct HeadPart {
+  int slice, chunk;
+  int64_t kv_head;
+
+  __device__ __forceinline__ HeadPart(const Attention& a, unsigned index)
+      : slice(static_cast<int>(index) % a.slices),
+        chunk(static_cast<int>(index) / a.slices % a.head_chunks),
+        kv_head(index / (a.slices * a.head_chunks)) {}
+  __device__ __forceinline__ int64_t head(const Attention& a, int column) const {
+    return kv_head * a.group + a.head_of(chunk, column);
   }
 };
 
@@ -87,7 +124,9 @@ struct Share {
       return share;
     }
     share.sequence = s;
-    if (s.query_count > a.tile_rows) {
+    const bool is_long = s.query_count > a.tile_rows;
+    if (is_long != (a.takes == Takes::kLong)) return share;
+    if (is_long) {
       share.items = ceil_div(s.query_count, a.item_rows);
       return share;
     }
@@ -140,32 +179,5 @@ class ItemWalk {
  private:
   int64_t first_ = 0, items_before_ = 0, splits_before_ = 0;
 };
-
-// A column's softmax so far: the largest score, the sum of weights by it, and (elsewhere) the values weighted.
-struct Softmax {
-  float most, sum;
-};
-
-// What `so_far` and `more` are multiplied with when they become one.
-struct Factors {
-  float so_far, more;
-};
-
-__device__ __forceinline__ Factors merge(Softmax* so_far, const Softmax& more) {
-  const float most = fmaxf(so_far->most, more.most);
-  const float base = most == -INFINITY ? 0.0f : most;
-  const Factors factors{expf(so_far->most - base), expf(more.most - base)};
-  so_far->most = most;
-  so_far->sum = fmaf(more.sum, factors.more, so_far->sum * factors.so_far);
-  return factors;
-}
-
-__device__ __forceinline__ float merge_value(float so_far, float more, const Factors& factors) {
-  return fmaf(more, factors.more, so_far * factors.so_far);
-}
-
-__device__ __forceinline__ Softmax sink_or_nothing(const float* sinks, int64_t head) {
-  return sinks == nullptr ? Softmax{-INFINITY, 0.0f} : Softmax{sinks[head], 1.0f};
-}
 
 }  // namespace choral_cuda

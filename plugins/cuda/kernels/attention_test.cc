@@ -90,7 +90,7 @@ class World {
                                      .block_ids = block_ids_.data(),
                                      .block_id_count = static_cast<int64_t>(block_ids_.size()),
                                      .sinks = shape_.sinks ? vector_of(sinks_) : choral_vector{}};
-    TestLaunch launch(paged_attention_scratch_bytes(args));
+    TestLaunch launch(paged_attention_scratch_bytes(args), sm_count, block_shared_bytes);
     EXPECT_EQ(done(paged_attention(launch.get(), args)), cudaSuccess);
     if (fault != nullptr) *fault = launch.fault();
     if (fault == nullptr) {
@@ -132,6 +132,10 @@ class World {
   }
 
   Shared<int32_t>& block_ids() { return block_ids_; }
+
+  // Of the device: by these a prompt has a kernel of its own, of many warps or few, or none.
+  int sm_count = 4;
+  size_t block_shared_bytes = 227 << 10;
 
  private:
   static constexpr float kScale = 0.25f;
@@ -180,6 +184,17 @@ TEST_P(AttentionTest, RowsDoNotKnowOfEachOther) {
   }
 }
 
+TEST_P(AttentionTest, ADevicesSizeIsAMatterOfSpeed) {
+  World world(GetParam(), {5, 290, 40});
+  const std::vector<Piece> pieces{{0, 4, 1}, {1, 30, 260}, {2, 38, 2}};
+  const TestMatrix wanted = world.attend(pieces);
+  for (const auto& [sm_count, kib] : {std::pair{1, 227}, {1, 99}, {1, 56}, {1000, 227}}) {
+    world.sm_count = sm_count, world.block_shared_bytes = static_cast<size_t>(kib) << 10;
+    const TestMatrix other = world.attend(pieces);
+    for (int64_t i = 0; i < wanted.rows(); ++i) EXPECT_TRUE(same_bits(other.row(i), wanted.row(i))) << i << ", " << kib;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, AttentionTest,
     ::testing::Values(Shape{"f32"}, Shape{"bf16", 4, 2, 32, 32, CHORAL_BF16}, Shape{"f16", 4, 2, 32, 32, CHORAL_F16},
@@ -191,7 +206,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{"everything", 4, 2, 16, 16, CHORAL_F16, false, 70, 3.0f, true}, Shape{"narrow_values", 4, 2, 16, 8},
                       Shape{"wide_values", 4, 2, 16, 32}, Shape{"values_in_keys", 4, 2, 16, 11, CHORAL_F32, true},
                       Shape{"latent", 16, 1, 176, 160, CHORAL_BF16, true}, Shape{"heads_of_24", 4, 2, 24, 24, CHORAL_F16},
-                      Shape{"heads_of_8", 2, 2, 8, 8}, Shape{"values_in_keys_of_40", 4, 1, 40, 37, CHORAL_F32, true}),
+                      Shape{"heads_of_8", 2, 2, 8, 8}, Shape{"heads_of_128", 8, 2, 128, 128, CHORAL_BF16},
+                      Shape{"heads_of_192", 2, 2, 192, 128}, Shape{"heads_of_256", 2, 1, 256, 256, CHORAL_F16, false, 200},
+                      Shape{"values_in_keys_of_40", 4, 1, 40, 37, CHORAL_F32, true}),
     [](const auto& info) { return info.param.name; });
 
 TEST(AttentionFaults, BlocksThatAreNotThere) {

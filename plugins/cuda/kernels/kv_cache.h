@@ -3,6 +3,7 @@
 //   keys   [block][kv_head][k16 of the head][16 tokens, twice]: A fragments, rows are tokens
 //            a last half k16 has half a fragment, registers 0 and 1 of each lane
 //   values [block][kv_head][m16 of the head][16 tokens, twice]: A fragments, rows are the head's elements
+// A lane's registers lie in the order 0, 2, 1, 3: two that follow each other are B's, of eight tokens or elements.
 // An f32 cache has two bf16 planes, high and low, one fragment after another: 16 bits of each number.
 #pragma once
 
@@ -15,6 +16,11 @@ namespace choral_cuda {
 
 inline constexpr int kCacheBlockTokens = 32;
 inline constexpr int kFragment = 256, kHalfFragment = 128;  // elements of 16x16 and 16x8
+
+CHORAL_ANYWHERE int cache_place(int row, int column) {
+  const int lane = row % 8 * 4 + column % 8 / 2;
+  return lane * 8 + (row / 8 * 2 + column / 8) * 2 + column % 2;
+}
 
 struct CacheView {
   uint16_t* keys;
@@ -58,7 +64,7 @@ struct CacheView {
     const int token = static_cast<int>(slot % kCacheBlockTokens), row = token % 16, column = i % 16;
     uint16_t* step = key_block(slot / kCacheBlockTokens, head) + i / 16 * 2 * kFragment * planes;
     if (i / 16 < head_dim / 16) {
-      store(step + token / 16 * kFragment * planes, kFragment, fragment_place(row, column), value);
+      store(step + token / 16 * kFragment * planes, kFragment, cache_place(row, column), value);
     } else {
       const int place = (row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2;
       store(step + token / 16 * kHalfFragment * planes, kHalfFragment, place, value);
@@ -67,10 +73,18 @@ struct CacheView {
   __device__ __forceinline__ void store_value(int64_t slot, int64_t head, int i, float value) const {
     const int token = static_cast<int>(slot % kCacheBlockTokens);
     const int fragment = i / 16 * 2 + token / 16;
-    store(value_block(slot / kCacheBlockTokens, head) + fragment * kFragment * planes, kFragment,
-          fragment_place(i % 16, token % 16), value);
+    store(value_block(slot / kCacheBlockTokens, head) + fragment * kFragment * planes, kFragment, cache_place(i % 16, token % 16),
+          value);
   }
 };
+
+// A lane's share of a block's keys at their last step, which has eight columns; of 16 of the tokens.
+template <int planes>
+__device__ __forceinline__ uint4 last_key_fragment(const uint16_t* keys, int step, int half, int plane, int lane) {
+  const uint16_t* from = keys + step * 2 * planes * kFragment + (half * planes + plane) * kHalfFragment;
+  const uint2 v = *reinterpret_cast<const uint2*>(from + lane * 4);
+  return make_uint4(v.x, 0, v.y, 0);
+}
 
 // A block's threads put one token's k and v (null where values lie in the keys) into the cache.
 __device__ __forceinline__ void store_token(const CacheView& cache, int64_t slot, const float* k, const float* v,

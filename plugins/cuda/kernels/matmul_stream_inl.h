@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(kMatmulThreads)
     commit_async_copies();
   };
   WeightBlock<Operand> ahead[kAhead][kRowTiles];
-  FoldScales scales[Sums::kFoldRows], next_scales[Sums::kFoldRows];
+  const FoldPlaces places(w);
+  FoldScales<0> scales[Sums::kFoldRows], next_scales[Sums::kFoldRows];
   const auto load = [&](int slot, int block) {
     if (block >= end) return;
 #pragma unroll
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
     if constexpr (Operand::kScaled) {
       if (block >= end) return;
 #pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) next_scales[m].load(w, records[m], block, fold_steps);
+      for (int m = 0; m < kRowTiles; ++m) next_scales[m].load(w, places, records[m], block, fold_steps);
     }
   };
 #pragma unroll

@@ -59,13 +59,14 @@ __global__ void __launch_bounds__(kMatmulThreads, token_tiles < kWarpgroupTiles 
     commit_async_copies();
   };
   WeightBlock<Operand> ahead[kSlots][kRowTiles];
-  FoldScales scales[Sums::kFoldRows], next_scales[Sums::kFoldRows];
+  const FoldPlaces places(w);
+  FoldScales<kStepsOfBlock> scales[Sums::kFoldRows], next_scales[Sums::kFoldRows];
   const auto load = [&](int slot, int block) {
     if (block >= end) return;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
       ahead[slot][m].load(records[m], block);
-      if constexpr (Operand::kScaled) next_scales[m].load(w, records[m], block, kStepsOfBlock);
+      if constexpr (Operand::kScaled) next_scales[m].load(w, places, records[m], block, kStepsOfBlock);
     }
     if constexpr (token_tiles == kWarpgroupTiles && !split) {  // where rows of W are read again and again, L2 is to have them
 #pragma unroll

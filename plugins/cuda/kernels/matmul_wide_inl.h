@@ -57,7 +57,19 @@ __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_const
     commit_async_copies();
   };
 
-  SectionSums<Operand, kRowTiles, kTokenTiles> sums;
+  using Sums = SectionSums<Operand, kRowTiles, kTokenTiles>;
+  const FoldPlaces places(w);
+  FoldScales<0> scales[Sums::kFoldRows], next_scales[Sums::kFoldRows];
+  const auto load_scales = [&](int block) {
+    if constexpr (Operand::kScaled) {
+      if (block >= w.blocks) return;
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m)
+        next_scales[m].load(w, places, record_of(w, block_row_tile + warp_row_tile + m), block, fold_steps);
+    }
+  };
+  load_scales(0);
+  Sums sums;
   sums.clear();
   Sum total[kRowTiles][kTokenTiles][4] = {};
 #pragma unroll
@@ -69,17 +81,15 @@ __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_const
     start_copies(block + kStages - 1);
     const uint4* stage = shared + block % kStages * kStageVectors;
     WeightBlock<Operand> weights[kRowTiles];
-    FoldScales scales[SectionSums<Operand, kRowTiles, kTokenTiles>::kFoldRows];
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
       for (int i = 0; i < Operand::kVectors; ++i) {
         weights[m].vectors[i] = stage[((warp_row_tile + m) * Operand::kVectors + i) * kWarp + lane];
       }
-      if constexpr (Operand::kScaled) {
-        scales[m].load(w, record_of(w, block_row_tile + warp_row_tile + m), block, fold_steps);
-      }
+      if constexpr (Operand::kScaled) scales[m] = next_scales[m];
     }
+    load_scales(block + 1);
     sums.multiply_block(weights, scales, fold_steps, has_min, [&](int n, int vector) {
       return stage[Shape::kWeightVectors + ((warp_token_tile + n) * Operand::kXVectors + vector) * kWarp + lane];
     });

@@ -60,6 +60,13 @@ __device__ __forceinline__ float widen_f16(uint16_t half) {
   return y;
 }
 
+// Within two units of the last place; what has no normal number is 0.
+__device__ __forceinline__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // a - b and a · b of two bf16 each.
 __device__ __forceinline__ uint32_t subtract_bf16x2(uint32_t a, uint32_t b) {
   uint32_t y;

@@ -33,19 +33,36 @@ struct WeightBlock {
 
 inline constexpr int kStepsOfBlock = 4;  // of 16 columns
 
-// Scales of the lane's two rows, g and g + 8, at the steps where a fold ends.
-struct FoldScales {
-  float2 scale[4], min[4];
+// Where the scales of a weight's blocks lie: of several groups in a block, or of a group over several blocks.
+struct FoldPlaces {
+  int groups_of_block, blocks_of_group;
 
-  __device__ __forceinline__ void load(const PackedWeight& w, const unsigned char* record, int64_t block, int steps_of_fold) {
-    const int64_t first = w.group >= kBlockColumns ? block / (w.group / kBlockColumns) : block * (kBlockColumns / w.group);
+  __device__ __forceinline__ explicit FoldPlaces(const PackedWeight& w)
+      : groups_of_block(w.group < kBlockColumns ? kBlockColumns / w.group : 1),
+        blocks_of_group(w.group < kBlockColumns ? 1 : w.group / kBlockColumns) {}
+  __device__ __forceinline__ int first_group(int block) const {
+    return blocks_of_group == 1 ? block * groups_of_block : block / blocks_of_group;
+  }
+};
+
+// Scales of the lane's two rows, g and g + 8, at the steps where a fold ends. steps: of a fold, 1, 2 or 4 of 16 columns; 0: any.
+template <int steps>
+struct FoldScales {
+  static constexpr int kFolds = kStepsOfBlock / (steps == 0 ? 1 : steps);
+  float2 scale[kFolds], min[kFolds];
+
+  static __device__ __forceinline__ int fold_of(int step) { return steps == 0 ? step : step / steps; }
+
+  __device__ __forceinline__ void load(const PackedWeight& w, const FoldPlaces& places, const unsigned char* record, int block,
+                                       int steps_of_fold) {
+    const int64_t first = places.first_group(block);
     const int place = threadIdx.x % kWarp / 4 * 2;
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < kStepsOfBlock; ++step) {
       if ((step + 1) % steps_of_fold != 0) continue;
-      const int64_t at = (first + (w.group >= kBlockColumns ? 0 : step / steps_of_fold)) * kTileRows + place;
-      scale[step] = *reinterpret_cast<const float2*>(record + w.scale_offset + at * sizeof(float));
-      if (w.min_offset != 0) min[step] = *reinterpret_cast<const float2*>(record + w.min_offset + at * sizeof(float));
+      const int64_t at = (first + step / steps_of_fold) * kTileRows + place;
+      scale[fold_of(step)] = *reinterpret_cast<const float2*>(record + w.scale_offset + at * sizeof(float));
+      if (w.min_offset != 0) min[fold_of(step)] = *reinterpret_cast<const float2*>(record + w.min_offset + at * sizeof(float));
     }
   }
 };
@@ -75,16 +92,18 @@ struct SectionSums {
     for (auto& c : x_sum) c[0] = c[1] = c[2] = c[3] = 0;
   }
 
-  __device__ __forceinline__ void fold_in(const FoldScales (&scales)[kFoldRows], int step, bool has_min) {
+  template <class Scales>
+  __device__ __forceinline__ void fold_in(const Scales (&scales)[kFoldRows], int step, bool has_min) {
+    const int at = Scales::fold_of(step);
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
       for (int n = 0; n < token_tiles; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          acc[m][n][i] = fmaf(fold[m][n][i], i < 2 ? scales[m].scale[step].x : scales[m].scale[step].y, acc[m][n][i]);
+          acc[m][n][i] = fmaf(fold[m][n][i], i < 2 ? scales[m].scale[at].x : scales[m].scale[at].y, acc[m][n][i]);
           if (has_min) {
-            acc[m][n][i] = fmaf(i < 2 ? scales[m].min[step].x : scales[m].min[step].y, x_sum[n][i], acc[m][n][i]);
+            acc[m][n][i] = fmaf(i < 2 ? scales[m].min[at].x : scales[m].min[at].y, x_sum[n][i], acc[m][n][i]);
           }
         }
       }
@@ -93,10 +112,9 @@ struct SectionSums {
   }
 
   // 64 columns. x_at(tile, vector) is the lane's vector of x.
-  template <class XAt>
-  __device__ __forceinline__ void multiply_block(const WeightBlock<Operand> (&w)[row_tiles],
-                                                 const FoldScales (&scales)[kFoldRows], int steps_of_fold, bool has_min,
-                                                 XAt x_at) {
+  template <class Scales, class XAt>
+  __device__ __forceinline__ void multiply_block(const WeightBlock<Operand> (&w)[row_tiles], const Scales (&scales)[kFoldRows],
+                                                 int steps_of_fold, bool has_min, XAt x_at) {
 #pragma unroll
     for (int step = 0; step < Operand::kSteps; ++step) {
       uint32_t a[row_tiles][4];

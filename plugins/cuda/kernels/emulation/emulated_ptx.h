@@ -18,6 +18,8 @@ inline uint32_t pack_bf16(float low, float high) { return to_bf16(low) | uint32_
 inline uint32_t pack_f16(float low, float high) { return to_f16(low) | uint32_t{to_f16(high)} << 16; }
 inline float widen_f16(uint16_t half) { return from_f16(half); }
 
+inline float power_of_2(float x) { return x < -126.0f ? 0.0f : std::exp2(x); }
+
 inline float half_of_bf16x2(uint32_t pair, int i) { return from_bf16(static_cast<uint16_t>(pair >> 16 * i)); }
 inline uint32_t subtract_bf16x2(uint32_t a, uint32_t b) {
   return pack_bf16(half_of_bf16x2(a, 0) - half_of_bf16x2(b, 0), half_of_bf16x2(a, 1) - half_of_bf16x2(b, 1));
