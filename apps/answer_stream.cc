@@ -10,7 +10,7 @@
 namespace choral::apps {
 namespace {
 
-constexpr size_t kTab = 4;
+constexpr size_t kBlanksOfTab = 4;
 constexpr int kWide = 2;  // columns of a character of a script without blanks
 
 }  // namespace
@@ -40,7 +40,7 @@ std::string WordWrap::add(std::string_view piece, int columns) {
       column_ = 0;
     } else if (bytes == " " || bytes == "\t") {
       if (!word_.empty()) put_word(out);
-      blanks_.append(bytes == " " ? 1 : kTab, ' ');
+      blanks_.append(bytes == " " ? 1 : kBlanksOfTab, ' ');
     } else {
       if ((width == kWide && !word_.empty()) || word_width_ + width > columns) put_word(out);
       word_ += bytes;

@@ -124,7 +124,7 @@ Status run(LoadFlags flags) {
   Result<LoadReport> report = Status(Code::kInternal, "not run");
   {
     const Interrupts::Scope scope(*interrupts, {.call = [&] { generator->stop(); }});
-    report = generator->run([&](const tools::LoadProgress& p) {
+    report = generator->run([&](const tools::TrafficProgress& p) {
       const double by_count =
           load.requests > 0 ? static_cast<double>(p.finished + p.failed) / static_cast<double>(load.requests) : 0;
       const double by_time = load.duration_s > 0 ? p.elapsed_s / load.duration_s : 0;

@@ -1,7 +1,8 @@
 # choral_library(kernels DEPS base tensor LIBS hwy::hwy)
 #   src/kernels/**.cc except *_test.cc and *_bench.cc -> target choral_kernels;
 #   *_test.cc -> one test program choral_kernels_test; *_bench.cc -> choral_kernels_bench.
-# DEPS are folders of src/, LIBS anything else. The order of layers is checked by tests/check_layers.py.
+# DEPS are folders of src/, LIBS anything else. Files whose path matches APART are compiled by
+# themselves, ALONE all of them. The order of layers is checked by tests/check_layers.py.
 find_package(Threads REQUIRED)
 if(CHORAL_BUILD_TESTS)
   find_package(GTest REQUIRED)
@@ -11,8 +12,27 @@ if(CHORAL_BUILD_BENCHES)
   find_package(benchmark REQUIRED)
 endif()
 
+# choral_unite(TARGET SOURCES): sources of one folder are compiled together, up to eight at a time, since most of a small file's time goes
+# into headers. So names of one folder's files are to be different, in anonymous namespaces too. CHORAL_UNITE=OFF compiles each by itself,
+# which shows what a file forgot to include.
+option(CHORAL_UNITE "Compile the sources of a folder together" ON)
+function(choral_unite target)
+  if(NOT CHORAL_UNITE)
+    return()
+  endif()
+  foreach(source ${ARGN})
+    cmake_path(GET source PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER "${folder}" folder)
+    math(EXPR count_${folder} "0${count_${folder}} + 1")
+    math(EXPR group "(${count_${folder}} - 1) / 8")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP "${folder}_${group}")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # which takes all files but the first for headers
+endfunction()
+
 function(choral_library name)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "" "APART;DEPS;LIBS;TEST_LIBS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${all})
   set(benches ${all})
@@ -23,6 +43,13 @@ function(choral_library name)
 
   list(TRANSFORM ARG_DEPS PREPEND choral_)
   add_library(choral_${name} STATIC ${sources})
+  if(NOT ARG_ALONE)
+    set(united ${sources})
+    foreach(apart ${ARG_APART})
+      list(FILTER united EXCLUDE REGEX "${apart}")
+    endforeach()
+    choral_unite(choral_${name} ${united})
+  endif()
   target_link_libraries(choral_${name} PUBLIC $<BUILD_INTERFACE:choral_flags> ${ARG_DEPS} ${ARG_LIBS} Threads::Threads)
 
   if(CHORAL_BUILD_TESTS AND tests)

@@ -19,13 +19,13 @@
 namespace choral::engine {
 namespace {
 
-constexpr int kMostThreads = 4;
+constexpr int kMostMaskThreads = 4;
 constexpr int kIdlePriority = 19;
 constexpr double kTokensOfAllowance = 50'000;
 constexpr std::chrono::seconds kLastWait{2};
 
 MaskLimits with_threads(MaskLimits limits) {
-  if (limits.threads == 0) limits.threads = std::clamp(ThreadPool::default_size() / 2, 1, kMostThreads);
+  if (limits.threads == 0) limits.threads = std::clamp(ThreadPool::default_size() / 2, 1, kMostMaskThreads);
   return limits;
 }
 

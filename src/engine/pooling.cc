@@ -10,13 +10,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostBytes = 1 << 20;
+constexpr size_t kMostPooledBytes = 1 << 20;
 
 // The stages of a sentence-transformers model: it, the pooling, and lengths of one; a dense layer would need weights.
 Status check_stages(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return {};
-  CHORAL_TRY(const std::string list, io::read_whole_file(path, kMostBytes));
+  CHORAL_TRY(const std::string list, io::read_whole_file(path, kMostPooledBytes));
   CHORAL_TRY(const auto whole, io::ConfigMap::parse_json(fmt::format("{{\"modules\": {}}}", list), path.string()));
   CHORAL_TRY(const auto stages, whole.get_maps("modules"));
   for (const auto& stage : stages) {

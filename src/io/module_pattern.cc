@@ -30,7 +30,7 @@ std::string error_text(int code) {
   return n > 0 ? std::string(reinterpret_cast<char*>(buffer), n) : "error " + std::to_string(code);
 }
 
-bool is_name_character(char c) {
+bool is_module_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
@@ -38,7 +38,7 @@ bool is_name_character(char c) {
 std::optional<std::string> plain_name(std::string_view pattern) {
   std::string name;
   for (size_t i = 0; i < pattern.size(); ++i) {
-    if (is_name_character(pattern[i])) {
+    if (is_module_character(pattern[i])) {
       name += pattern[i];
     } else if (pattern[i] == '.') {
       name += kAnyCharacter;

@@ -8,7 +8,7 @@
 namespace choral::models {
 namespace {
 
-constexpr int64_t kWindow = 4096;  // where the file has none
+constexpr int64_t kGemmaWindow = 4096;  // where the file has none
 
 // null: none. Absent: what the family's configuration class takes.
 Result<float> read_softcap(const io::ConfigMap& config, std::string_view key, double absent) {
@@ -43,7 +43,7 @@ Result<std::unique_ptr<Model>> make_gemma2(const io::ConfigMap& config, const Mo
   CHORAL_TRY(auto spec, read_gemma_spec(config, options));
   CHORAL_TRY(spec.attention_softcap, read_softcap(config, "attn_logit_softcapping", 50));
   CHORAL_TRY(spec.logit_softcap, read_softcap(config, "final_logit_softcapping", 30));
-  CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, 2, kWindow));
+  CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, 2, kGemmaWindow));
   return make_decoder(std::move(spec), options);
 }
 
@@ -54,7 +54,7 @@ Result<std::unique_ptr<Model>> make_gemma3(const io::ConfigMap& config, const Mo
   CHORAL_TRY(spec.logit_softcap, read_softcap(config, "final_logit_softcapping", 0));
   spec.qk_norm = layers::QkNorm::kEachHead;
   CHORAL_TRY(const int64_t pattern, config.get_int_or("sliding_window_pattern", 6, io::kPositive));
-  CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, pattern, kWindow));
+  CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, pattern, kGemmaWindow));
   if (!config.contains("rope_theta")) spec.rotary.theta = 1e6;
   spec.window_rotary = kernels::RotaryParams{
       .head_dim = spec.rotary.head_dim, .rotary_dim = spec.rotary.rotary_dim, .max_positions = spec.rotary.max_positions};

@@ -5,7 +5,7 @@
 namespace choral::models {
 namespace {
 
-constexpr int64_t kWindow = 128;
+constexpr int64_t kGptOssWindow = 128;
 constexpr io::DoubleRange kPositiveNumber{1e-3, 1e6};
 
 // Fields whose absence would mean the largest model's numbers, which no file leaves to be guessed.
@@ -34,7 +34,7 @@ Result<std::unique_ptr<Model>> make_gpt_oss(const io::ConfigMap& config, const M
   CHORAL_TRY(spec.qkv_bias, config.get_bool_or("attention_bias", true));
   spec.output_bias = spec.qkv_bias;
   spec.attention_sinks = true;
-  CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, 2, kWindow));
+  CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, 2, kGptOssWindow));
 
   CHORAL_TRY(spec.moe, read_moe_spec(config, spec.layers));
   spec.moe->names.router = "router";

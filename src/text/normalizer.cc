@@ -9,7 +9,7 @@
 namespace choral::text {
 namespace {
 
-constexpr std::string_view kStage = "the normalizer of the tokenizer";
+constexpr std::string_view kNormalizer = "the normalizer of the tokenizer";
 constexpr uint64_t kStepsPerByte = 4;
 
 size_t char_count(std::string_view s) {
@@ -72,17 +72,17 @@ Status Normalizer::apply_step(const NormalizerStep& step, std::string_view in, E
   out.clear();
   switch (step.kind) {
     case Kind::kUnicode:
-      CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), kStage));
-      if (!normalize_utf8(step.form, in, budget.growth_left(), out)) return budget.grow(EncodeBudget::kAnyNumber, kStage);
-      return budget.grow(out.size() - std::min(in.size(), out.size()), kStage);
+      CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), kNormalizer));
+      if (!normalize_utf8(step.form, in, budget.growth_left(), out)) return budget.grow(EncodeBudget::kAnyNumber, kNormalizer);
+      return budget.grow(out.size() - std::min(in.size(), out.size()), kNormalizer);
     case Kind::kReplaceString:
       if (in.starts_with(step.pattern)) at_start &= start_after_replace(step.pattern, step.content);
-      return replace_all(in, step.pattern, step.content, budget, kStage, out);
+      return replace_all(in, step.pattern, step.content, budget, kNormalizer, out);
     case Kind::kReplaceRegex: {
-      CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), kStage));
+      CHORAL_RETURN_IF_ERROR(budget.grow(in.size(), kNormalizer));
       size_t done = 0;
       CHORAL_RETURN_IF_ERROR(step.regex->find(in, budget, [&](size_t begin, size_t end) -> Status {
-        CHORAL_RETURN_IF_ERROR(budget.grow(step.content.size(), kStage));
+        CHORAL_RETURN_IF_ERROR(budget.grow(step.content.size(), kNormalizer));
         if (begin == 0 && end > 0) at_start &= start_after_replace({in.data(), end}, step.content);
         out.append(in, done, begin - done).append(step.content);
         done = end;
@@ -92,14 +92,14 @@ Status Normalizer::apply_step(const NormalizerStep& step, std::string_view in, E
       return {};
     }
     case Kind::kPrepend:
-      CHORAL_RETURN_IF_ERROR(budget.grow(in.size() + step.content.size(), kStage));
+      CHORAL_RETURN_IF_ERROR(budget.grow(in.size() + step.content.size(), kNormalizer));
       if (!in.empty()) out = step.content;
       out += in;
       return {};
     default: break;
   }
   // The others write each character anew, as two at most.
-  CHORAL_RETURN_IF_ERROR(budget.grow(2 * in.size(), kStage));
+  CHORAL_RETURN_IF_ERROR(budget.grow(2 * in.size(), kNormalizer));
   switch (step.kind) {
     case Kind::kLowercase: lowercase_utf8(in, out); break;
     case Kind::kNmt:
@@ -134,7 +134,7 @@ Status Normalizer::apply_step(const NormalizerStep& step, std::string_view in, E
 Status Normalizer::apply(std::string_view in, EncodeBudget& budget, std::string& out, bool& at_start) const {
   std::string current(in);
   for (const NormalizerStep& step : steps) {
-    CHORAL_RETURN_IF_ERROR(budget.work(kStepsPerByte * current.size(), kStage));
+    CHORAL_RETURN_IF_ERROR(budget.work(kStepsPerByte * current.size(), kNormalizer));
     CHORAL_RETURN_IF_ERROR(apply_step(step, current, budget, out, at_start));
     std::swap(current, out);
   }

@@ -14,7 +14,7 @@ const std::string_view kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N
 
 namespace {
 
-constexpr std::string_view kStage = "the pre-tokenizer of the tokenizer";
+constexpr std::string_view kPreTokenizer = "the pre-tokenizer of the tokenizer";
 constexpr uint64_t kStepsPerPiece = 8;
 
 // Takes the matched and unmatched ranges of one piece in order and gives out its parts, as HF's five behaviours do.
@@ -124,7 +124,7 @@ class PreTokenizer::Run {
     if (i == steps_.size()) return piece.text.empty() ? Status() : give_(piece);
     using Kind = PreTokenizerStep::Kind;
     const PreTokenizerStep& step = steps_[i];
-    CHORAL_RETURN_IF_ERROR(budget_.work(kStepsPerPiece + piece.text.size(), kStage));
+    CHORAL_RETURN_IF_ERROR(budget_.work(kStepsPerPiece + piece.text.size(), kPreTokenizer));
     auto next = [this, i](const Piece& part) { return from_step(i + 1, part); };
     switch (step.kind) {
       case Kind::kSplitRegex: return split_regex(piece, step, next);
@@ -153,7 +153,7 @@ class PreTokenizer::Run {
     const PreTokenizerStep& step = steps_[i];
     std::string& text = scratch_.of_step[i].piece;
     text.clear();
-    CHORAL_RETURN_IF_ERROR(replace_all(piece.text, " ", step.replacement, budget_, kStage, text));
+    CHORAL_RETURN_IF_ERROR(replace_all(piece.text, " ", step.replacement, budget_, kPreTokenizer, text));
     const bool wanted = step.prepend == PrependScheme::kAlways || (step.prepend == PrependScheme::kFirst && piece.at_start);
     if (wanted && !text.starts_with(step.replacement)) text.insert(0, step.replacement);
     if (!step.split) return give({text, piece.at_start});
@@ -164,14 +164,14 @@ class PreTokenizer::Run {
   Status byte_level(size_t i, Piece piece, Give& give) {
     const PreTokenizerStep& step = steps_[i];
     if (step.add_prefix_space && !piece.text.starts_with(' ')) {
-      CHORAL_RETURN_IF_ERROR(budget_.grow(piece.text.size() + 1, kStage));
+      CHORAL_RETURN_IF_ERROR(budget_.grow(piece.text.size() + 1, kPreTokenizer));
       std::string& text = scratch_.of_step[i].piece;
       text.assign(" ").append(piece.text);
       piece.text = text;
     }
     const auto spelled = [&](const Piece& part) -> Status {
       if (!step.to_chars) return give(part);
-      CHORAL_RETURN_IF_ERROR(budget_.grow(2 * part.text.size(), kStage));
+      CHORAL_RETURN_IF_ERROR(budget_.grow(2 * part.text.size(), kPreTokenizer));
       std::string& text = scratch_.of_step[i].part;
       text.clear();
       append_byte_chars(part.text, text);

@@ -59,7 +59,7 @@ struct LoadReport {
   bool stopped = false;
 };
 
-struct LoadProgress {
+struct TrafficProgress {
   int64_t sent = 0, finished = 0, failed = 0;
   double elapsed_s = 0;
 };
@@ -74,7 +74,7 @@ class LoadGenerator {
 
   // Sends everything and waits for the answers. An error: nothing could be asked at all (no server, no model). Refused and broken
   // requests are figures of the report. `on_progress` is called about ten times a second.
-  virtual Result<LoadReport> run(const std::function<void(const LoadProgress&)>& on_progress) = 0;
+  virtual Result<LoadReport> run(const std::function<void(const TrafficProgress&)>& on_progress) = 0;
   // No new requests, those in flight are given up, and run() returns with what there is.
   virtual void stop() = 0;
 };

@@ -15,7 +15,7 @@ namespace {
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
+using FamilyLabels = std::vector<ClientMetric::Label>;
 
 constexpr size_t kMaxListBytes = 32 << 10;  // of names in one label
 
@@ -23,10 +23,10 @@ class Families {
  public:
   explicit Families(const std::string& model_name) : constant_{{"engine", "0"}, {"model_name", model_name}} {}
 
-  void gauge(const char* name, const char* help, double value, Labels labels = {}) {
+  void gauge(const char* name, const char* help, double value, FamilyLabels labels = {}) {
     add(name, help, MetricType::Gauge, std::move(labels), true).gauge.value = value;
   }
-  void counter(const char* name, const char* help, int64_t value, Labels labels = {}) {
+  void counter(const char* name, const char* help, int64_t value, FamilyLabels labels = {}) {
     add(name, help, MetricType::Counter, std::move(labels), true).counter.value = static_cast<double>(value);
   }
   // `bounds` and `counts` as StepTokens has them.
@@ -42,13 +42,13 @@ class Families {
     histogram.sample_sum = static_cast<double>(steps.sum);
   }
   // Of the engine as a whole: without the model's name, as in vLLM.
-  void info(const char* name, const char* help, double value, Labels labels) {
+  void info(const char* name, const char* help, double value, FamilyLabels labels) {
     add(name, help, MetricType::Gauge, std::move(labels), false).gauge.value = value;
   }
   std::vector<MetricFamily> take() { return std::move(families_); }
 
  private:
-  ClientMetric& add(const char* name, const char* help, MetricType type, Labels labels, bool constant) {
+  ClientMetric& add(const char* name, const char* help, MetricType type, FamilyLabels labels, bool constant) {
     if (families_.empty() || families_.back().name != name) families_.push_back({name, help, type, {}});
     if (constant) labels.insert(labels.begin(), constant_.begin(), constant_.end());
     ClientMetric metric;
@@ -56,7 +56,7 @@ class Families {
     return families_.back().metric.emplace_back(std::move(metric));
   }
 
-  const Labels constant_;
+  const FamilyLabels constant_;
   std::vector<MetricFamily> families_;
 };
 
@@ -87,7 +87,7 @@ class NameList {
 };
 
 // Adapters in memory, ready to answer, and those that requests wait for or that are on their way.
-Labels adapter_lists(const EngineView& view, int64_t max_lora) {
+FamilyLabels adapter_lists(const EngineView& view, int64_t max_lora) {
   NameList ready, waiting;
   for (const auto& adapter : view.adapters) {
     if (adapter.state == AdapterState::kResident) ready.add(adapter.name, adapter.in_use > 0);

@@ -12,7 +12,7 @@ namespace {
 using text::JsonPhase;
 using text::JsonState;
 
-constexpr size_t kMaxKeyBytes = 128, kMaxNameBytes = 64;
+constexpr size_t kMaxMemberBytes = 128, kMaxNameBytes = 64;
 // Wider than what a constraint allows: this text was written without one.
 constexpr text::JsonLimits kLimits{.max_depth = 64, .max_white_space = 4096, .max_digits = 4096, .max_exponent_digits = 8};
 
@@ -76,7 +76,7 @@ JsonCallReader::Step JsonCallReader::feed(char c) {
       break;
     case Part::kKey:
       bytes_ += c;
-      if (bytes_.size() > kMaxKeyBytes) return Step::kFailed;
+      if (bytes_.size() > kMaxMemberBytes) return Step::kFailed;
       if (!state_.in_key) {
         part_ = Part::kBetween;
         return end_of_key();
@@ -85,7 +85,7 @@ JsonCallReader::Step JsonCallReader::feed(char c) {
     case Part::kValue:
       if (field_ == Field::kArguments) arguments_ += c;
       if (field_ == Field::kName) bytes_ += c;
-      if (bytes_.size() > kMaxKeyBytes) return Step::kFailed;
+      if (bytes_.size() > kMaxMemberBytes) return Step::kFailed;
       // A number ends with the byte behind it; that matters to nobody, for no field that is read is a number.
       if (state_.depth <= 1 &&
           (state_.phase == JsonPhase::kAfter || state_.phase == JsonPhase::kObjectKey || state_.phase == JsonPhase::kDone)) {

@@ -15,7 +15,7 @@ using simdjson::dom::element;
 using simdjson::dom::object;
 
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
-constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxToolNameBytes = 64;
 
 std::string_view type_words(element value) {
   switch (value.type()) {
@@ -74,7 +74,7 @@ class Reader {
   }
 
   Status check_name(std::string_view name, const std::string& field) {
-    if (name.size() > kMaxNameBytes) return too_long(field, kMaxNameBytes, name);
+    if (name.size() > kMaxToolNameBytes) return too_long(field, kMaxToolNameBytes, name);
     if (is_function_name(name, false)) {
       if (names_.insert(std::string(name)).second) return {};
       return fault_.wrong(Code::kInvalidArgument, field,

@@ -21,7 +21,7 @@
 namespace choral::text {
 namespace {
 
-using Kind = StructuredOutput::Kind;
+using OutputKind = StructuredOutput::Kind;
 using SharedGrammar = std::shared_ptr<const Grammar>;
 
 constexpr std::string_view kWithoutLibrary = "only JSON objects, choices and plain JSON schemas can be asked for";
@@ -70,13 +70,13 @@ class Compiler final : public GrammarCompiler {
 
   Result<SharedGrammar> compile(const StructuredOutput& wanted) override {
     switch (wanted.kind) {
-      case Kind::kNone: return invalid_argument("no structured output is asked for");
-      case Kind::kJsonObject: return json_object_;
-      case Kind::kChoice: return one_of(wanted.choices);
-      case Kind::kJsonSchema: CHORAL_RETURN_IF_ERROR(check_json_schema(wanted.text, limits_)); return schema(wanted);
-      case Kind::kRegex: CHORAL_RETURN_IF_ERROR(check_regex(wanted.text, {.max_bytes = limits_.max_regex_bytes})); break;
-      case Kind::kGrammar: CHORAL_RETURN_IF_ERROR(check_ebnf(wanted.text, limits_)); break;
-      case Kind::kStructuralTag: CHORAL_RETURN_IF_ERROR(check_structural_tag(wanted.text, limits_)); break;
+      case OutputKind::kNone: return invalid_argument("no structured output is asked for");
+      case OutputKind::kJsonObject: return json_object_;
+      case OutputKind::kChoice: return one_of(wanted.choices);
+      case OutputKind::kJsonSchema: CHORAL_RETURN_IF_ERROR(check_json_schema(wanted.text, limits_)); return schema(wanted);
+      case OutputKind::kRegex: CHORAL_RETURN_IF_ERROR(check_regex(wanted.text, {.max_bytes = limits_.max_regex_bytes})); break;
+      case OutputKind::kGrammar: CHORAL_RETURN_IF_ERROR(check_ebnf(wanted.text, limits_)); break;
+      case OutputKind::kStructuralTag: CHORAL_RETURN_IF_ERROR(check_structural_tag(wanted.text, limits_)); break;
     }
     return from_library(wanted);
   }

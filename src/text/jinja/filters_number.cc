@@ -162,11 +162,11 @@ Result<Value> round_filter(Interpreter& interp, const Value& subject, Arguments&
   return binary(interp, Operator::kDivide, Value::integer(*integer), factor);
 }
 
-constexpr FilterEntry kFilters[] = {{"int", int_filter}, {"float", float_filter}, {"abs", abs_filter}, {"round", round_filter}};
+constexpr FilterEntry kNumberFilters[] = {{"int", int_filter}, {"float", float_filter}, {"abs", abs_filter}, {"round", round_filter}};
 
 }  // namespace
 
-std::span<const FilterEntry> number_filters() { return kFilters; }
+std::span<const FilterEntry> number_filters() { return kNumberFilters; }
 
 const FilterEntry* find_filter(std::string_view name) {
   for (const auto filters : {text_filters(), sequence_filters(), select_filters(), order_filters(), number_filters()}) {

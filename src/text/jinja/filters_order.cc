@@ -169,13 +169,13 @@ Result<Value> sum(Interpreter& interp, const Value& subject, Arguments& args) {
   return total;
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kOrderFilters[] = {
     {"sort", sort},         {"dictsort", dictsort}, {"unique", unique}, {"min", extreme<false>},
     {"max", extreme<true>}, {"groupby", groupby},   {"sum", sum},
 };
 
 }  // namespace
 
-std::span<const FilterEntry> order_filters() { return kFilters; }
+std::span<const FilterEntry> order_filters() { return kOrderFilters; }
 
 }  // namespace choral::text::jinja

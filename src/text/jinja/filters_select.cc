@@ -72,7 +72,7 @@ Result<Value> select(Interpreter& interp, const Value& subject, Arguments& args)
   });
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kSelectFilters[] = {
     {"map", map},
     {"select", select<false, true>},
     {"reject", select<false, false>},
@@ -82,6 +82,6 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> select_filters() { return kFilters; }
+std::span<const FilterEntry> select_filters() { return kSelectFilters; }
 
 }  // namespace choral::text::jinja

@@ -154,7 +154,7 @@ Result<Value> slice(Interpreter& interp, const Value& subject, Arguments& args) 
   return interp.iterator("generator", std::move(out));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kSequenceFilters[] = {
     {"length", length, false},
     {"count", length, false},
     {"first", first, false},
@@ -172,6 +172,6 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> sequence_filters() { return kFilters; }
+std::span<const FilterEntry> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace choral::text::jinja

@@ -135,7 +135,7 @@ class Load final : public LoadGenerator {
  public:
   Load(LoadOptions options, std::unique_ptr<HttpClient> client) : options_(std::move(options)), client_(std::move(client)) {}
 
-  Result<LoadReport> run(const std::function<void(const LoadProgress&)>& on_progress) override {
+  Result<LoadReport> run(const std::function<void(const TrafficProgress&)>& on_progress) override {
     report_.model = options_.model;
     if (report_.model.empty()) {
       CHORAL_TRY(report_.model, ask_for_model());
@@ -259,7 +259,7 @@ class Load final : public LoadGenerator {
   const std::unique_ptr<HttpClient> client_;
   std::atomic<bool> stop_{false};
   std::unique_ptr<RequestMaker> maker_;
-  std::function<void(const LoadProgress&)> on_progress_;
+  std::function<void(const TrafficProgress&)> on_progress_;
   LoadReport report_;
   Latencies first_, gaps_, whole_;
   double begin_s_ = 0, next_due_s_ = 0, last_end_s_ = 0;

@@ -239,7 +239,7 @@ TEST(LoadGenerator, StopGivesUpWhatIsInFlight) {
   const ScriptedServer server([](const Asked&) { return Script{{stream_head(), chunk(token("a"))}, 0, false, true}; });
   auto generator = LoadGenerator::make(options(server));
   ASSERT_TRUE(generator.ok());
-  const auto report = (*generator)->run([&](const LoadProgress& progress) {
+  const auto report = (*generator)->run([&](const TrafficProgress& progress) {
     if (progress.elapsed_s > 0.15) (*generator)->stop();
   });
   ASSERT_TRUE(report.ok()) << report.status().message();
