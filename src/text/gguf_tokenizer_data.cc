@@ -208,7 +208,8 @@ class Translation {
     std::vector<std::string> texts{
         "Hello, world! It's 3:45pm; I'd've said 1234567.89 isn't 10% of  that…\n\n\tdef f(x):\n    return x\r\n",
         " Zwölf Boxkämpfer jagen Éric, naïve café cafe\u0301; Ελληνικά, Привет, мир! שלום عليكم नमस्ते ไทย",
-        "漢字かな交じり文。你好，世界！ 한국어 텍스트입니다 🙂👩‍👩‍👧 ∑∫ ½ ①\u00a0\u200b_x__Y-- "
+        "漢字かな交じり文。你好，世界！ 한국어 텍스트입니다 🙂👩‍👩‍👧 ∑∫ ½ "
+        "①\u00a0\u200b_x__Y-- "
         "//* "
         "*/",
         "   ",

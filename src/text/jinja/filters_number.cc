@@ -162,7 +162,8 @@ Result<Value> round_filter(Interpreter& interp, const Value& subject, Arguments&
   return binary(interp, Operator::kDivide, Value::integer(*integer), factor);
 }
 
-constexpr FilterEntry kNumberFilters[] = {{"int", int_filter}, {"float", float_filter}, {"abs", abs_filter}, {"round", round_filter}};
+constexpr FilterEntry kNumberFilters[] = {
+    {"int", int_filter}, {"float", float_filter}, {"abs", abs_filter}, {"round", round_filter}};
 
 }  // namespace
 
