@@ -16,7 +16,7 @@
 namespace choral::apps {
 namespace {
 
-constexpr int kLeastText = 16;  // narrower than that nothing is cut
+constexpr int kLeastWidth = 16;  // narrower than that nothing is cut
 
 bool has_colours(int descriptor) {
   const char* terminal = std::getenv("TERM");
@@ -42,7 +42,7 @@ std::string wrap_hanging(std::string_view text, int columns, int indent) {
     const std::string_view line = text.substr(0, end);
     const auto lead = static_cast<int>(std::min(line.find_first_not_of(' '), line.size()));
     const int room = columns - lead - indent;
-    if (text_width(line) <= columns || room < kLeastText) {
+    if (text_width(line) <= columns || room < kLeastWidth) {
       out += line;
     } else {
       bool is_first = true;

@@ -257,11 +257,11 @@ TEST(Response, LettingGoWaitsForTheCallThatRuns) {
 // The engine's thread against a reader who reads when told, and lets go in the middle of an answer: what the callback touches is
 // gone as soon as on_ready({}) has returned.
 TEST(Response, NobodyIsCalledWhoLetGoAndNoNewsIsLost) {
-  constexpr int kTokens = 50;
+  constexpr int kAnswerTokens = 50;
   for (int round = 0; round < 400; ++round) {
     auto response = response_of(1);
     std::thread engine([&] {
-      for (int32_t id = 0; id < kTokens; ++id) {
+      for (int32_t id = 0; id < kAnswerTokens; ++id) {
         response.add_token(0, id, 0, "x");
         response.wake();
       }
@@ -273,7 +273,7 @@ TEST(Response, NobodyIsCalledWhoLetGoAndNoNewsIsLost) {
       seen->fetch_add(1);
       seen->notify_one();
     });
-    const size_t enough = round % 2 == 0 ? kTokens : static_cast<size_t>(round) % kTokens;
+    const size_t enough = round % 2 == 0 ? kAnswerTokens : static_cast<size_t>(round) % kAnswerTokens;
     std::vector<int32_t> read;
     StreamEvent event;
     auto state = StreamState::kPending;

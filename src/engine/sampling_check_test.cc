@@ -10,7 +10,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int32_t kVocab = 1000;
+constexpr int32_t kCheckedVocab = 1000;
 
 SamplingParams with_penalty(float penalty) {
   SamplingParams params;
@@ -28,19 +28,19 @@ SamplingParams with_logprobs(int n, std::optional<int> logprobs, std::optional<i
 
 TEST(SamplingCheck, NamedTokensOfLogprobsAreFewAndThere) {
   auto params = with_logprobs(1, 0);
-  params.logprob_token_ids.assign(128, kVocab - 1);
-  EXPECT_TRUE(check_sampling(params, kVocab).ok());
+  params.logprob_token_ids.assign(128, kCheckedVocab - 1);
+  EXPECT_TRUE(check_sampling(params, kCheckedVocab).ok());
   EXPECT_TRUE(check_logprobs(params, kMostLogprobs / 129, 1).ok());
   EXPECT_EQ(check_logprobs(params, kMostLogprobs / 129 + 1, 1).code(), Code::kTooLarge);
   params.logprob_token_ids.push_back(0);
-  EXPECT_EQ(check_sampling(params, kVocab).code(), Code::kTooLarge);
-  for (const int32_t bad : {-1, kVocab}) {
+  EXPECT_EQ(check_sampling(params, kCheckedVocab).code(), Code::kTooLarge);
+  for (const int32_t bad : {-1, kCheckedVocab}) {
     params.logprob_token_ids = {bad};
-    EXPECT_THAT(check_sampling(params, kVocab).message(), HasSubstr("logprob_token_ids holds token id"));
+    EXPECT_THAT(check_sampling(params, kCheckedVocab).message(), HasSubstr("logprob_token_ids holds token id"));
   }
   params.logprob_token_ids = {0};
   params.logprobs.reset();
-  EXPECT_THAT(check_sampling(params, kVocab).message(), HasSubstr("give both"));
+  EXPECT_THAT(check_sampling(params, kCheckedVocab).message(), HasSubstr("give both"));
 }
 
 TEST(SamplingCheck, APromptsLogprobsCountForEachCompletionThatTellsThem) {
@@ -51,12 +51,12 @@ TEST(SamplingCheck, APromptsLogprobsCountForEachCompletionThatTellsThem) {
 TEST(SamplingCheck, PenaltiesThatMakeInfiniteLogitsAreTheCallers) {
   for (const float penalty :
        {1e-45F, 0.0099F, 0.0F, -1.0F, 100.5F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    const Status status = check_sampling(with_penalty(penalty), kVocab);
+    const Status status = check_sampling(with_penalty(penalty), kCheckedVocab);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << penalty;
     EXPECT_THAT(status.message(), AllOf(HasSubstr("repetition_penalty"), HasSubstr("between 0.01 and 100")));
   }
   for (const float penalty : {0.01F, 1.0F, 1.3F, 100.0F}) {
-    EXPECT_TRUE(check_sampling(with_penalty(penalty), kVocab).ok()) << penalty;
+    EXPECT_TRUE(check_sampling(with_penalty(penalty), kCheckedVocab).ok()) << penalty;
   }
 }
 
@@ -72,15 +72,15 @@ TEST(SamplingCheck, AnAdaptersScaleIsBounded) {
 TEST(SamplingCheck, ListsHaveALength) {
   SamplingParams params;
   params.stop_token_ids.assign(1025, 7);
-  EXPECT_THAT(check_sampling(params, kVocab).message(), AllOf(HasSubstr("stop_token_ids has 1025"), HasSubstr("at most 1024")));
+  EXPECT_THAT(check_sampling(params, kCheckedVocab).message(), AllOf(HasSubstr("stop_token_ids has 1025"), HasSubstr("at most 1024")));
   params = {};
-  params.allowed_token_ids.assign(kVocab + 1, 7);
-  EXPECT_EQ(check_sampling(params, kVocab).code(), Code::kTooLarge);
+  params.allowed_token_ids.assign(kCheckedVocab + 1, 7);
+  EXPECT_EQ(check_sampling(params, kCheckedVocab).code(), Code::kTooLarge);
   params = {};
-  params.logit_bias.assign(kVocab + 1, {7, 1.0F});
-  EXPECT_THAT(check_sampling(params, kVocab).message(), AllOf(HasSubstr("logit_bias has 1001"), HasSubstr("at most 1000")));
-  params.logit_bias.resize(kVocab);
-  EXPECT_TRUE(check_sampling(params, kVocab).ok());
+  params.logit_bias.assign(kCheckedVocab + 1, {7, 1.0F});
+  EXPECT_THAT(check_sampling(params, kCheckedVocab).message(), AllOf(HasSubstr("logit_bias has 1001"), HasSubstr("at most 1000")));
+  params.logit_bias.resize(kCheckedVocab);
+  EXPECT_TRUE(check_sampling(params, kCheckedVocab).ok());
 }
 
 TEST(SamplingCheck, LogProbabilitiesOfOneAnswerAreBounded) {

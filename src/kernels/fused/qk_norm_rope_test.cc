@@ -14,7 +14,7 @@ namespace choral::kernels {
 namespace {
 
 constexpr int64_t kTokens = 41, kHeads = 6, kKvHeads = 2, kMaxPositions = 64;
-constexpr float kEps = 1e-6f;
+constexpr float kRopeEps = 1e-6f;
 
 class QkNormRopeTest : public testing::TestWithParam<CpuLevel> {
  protected:
@@ -70,10 +70,10 @@ TEST_P(QkNormRopeTest, IsTheCompositionToTheBit) {
     const auto q_weight = gaussian(shape.head_dim, 1), k_weight = gaussian(shape.head_dim, 2);
     for (const NormWeight form : {NormWeight::kPlain, NormWeight::kOnePlus}) {
       Qkv got(shape.head_dim, shape.head_dim), expected = got;
-      rms_norm_heads(ctx(), expected.q(), kHeads, q_weight, kEps, form);
-      rms_norm_heads(ctx(), expected.k(), kKvHeads, k_weight, kEps, form);
+      rms_norm_heads(ctx(), expected.q(), kHeads, q_weight, kRopeEps, form);
+      rms_norm_heads(ctx(), expected.k(), kKvHeads, k_weight, kRopeEps, form);
       apply_rotary(ctx(), table, positions, expected.q(), kHeads, expected.k(), kKvHeads);
-      qk_norm_rope(ctx(), {q_weight, k_weight, kEps, form}, table, positions, got.q(), kHeads, got.k(), kKvHeads);
+      qk_norm_rope(ctx(), {q_weight, k_weight, kRopeEps, form}, table, positions, got.q(), kHeads, got.k(), kKvHeads);
       EXPECT_EQ(got.data, expected.data) << shape.head_dim;
     }
   }
@@ -85,12 +85,12 @@ TEST_P(QkNormRopeTest, AgreesWithTheOracles) {
     const RotaryTable table = table_of(shape);
     const auto q_weight = gaussian(shape.head_dim, 1), k_weight = gaussian(shape.head_dim, 2);
     Qkv got(shape.head_dim, shape.head_dim), expected = got;
-    qk_norm_rope(ctx(), {q_weight, k_weight, kEps}, table, positions, got.q(), kHeads, got.k(), kKvHeads);
+    qk_norm_rope(ctx(), {q_weight, k_weight, kRopeEps}, table, positions, got.q(), kHeads, got.k(), kKvHeads);
     for (int64_t t = 0; t < kTokens; ++t) {
       for (int64_t h = 0; h < kHeads + kKvHeads; ++h) {
         const int64_t dim = shape.head_dim, half = shape.rotary_dim / 2;
         const MatrixView<float> head(expected.all().row(t) + h * dim, 1, dim);
-        ref::rms_norm(head, h < kHeads ? q_weight : k_weight, kEps, head);
+        ref::rms_norm(head, h < kHeads ? q_weight : k_weight, kRopeEps, head);
         double largest = 0.0;
         for (const float a : head.row_span(0)) largest = std::max(largest, std::fabs(static_cast<double>(a)));
         ref::rotate_head(head.row_span(0), {table.cos_row(positions[t]), static_cast<size_t>(half)},

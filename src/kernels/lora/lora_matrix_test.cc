@@ -135,7 +135,7 @@ void expect_equal_bits(std::span<const float> a, std::span<const float> b, const
   }
 }
 
-constexpr LoRAFormat kFormats[] = {LoRAFormat::kAuto, LoRAFormat::kF32, LoRAFormat::kF16, LoRAFormat::kBF16, LoRAFormat::kI8};
+constexpr LoRAFormat kMatrixFormats[] = {LoRAFormat::kAuto, LoRAFormat::kF32, LoRAFormat::kF16, LoRAFormat::kBF16, LoRAFormat::kI8};
 
 // Levels with code of their own; the ones above run what avx512 runs.
 std::vector<CpuLevel> levels() {
@@ -226,7 +226,7 @@ class LoRAMatrixAtLevel : public testing::TestWithParam<CpuLevel> {
 };
 
 TEST_P(LoRAMatrixAtLevel, OddShapesInEveryFormat) {
-  for (const LoRAFormat format : kFormats) {
+  for (const LoRAFormat format : kMatrixFormats) {
     uint32_t seed = 0;
     for (const int64_t in : {1, 2, 7, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 70}) {
       for (const int64_t rank : {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17}) {
@@ -242,7 +242,7 @@ TEST_P(LoRAMatrixAtLevel, OddShapesInEveryFormat) {
 }
 
 TEST_P(LoRAMatrixAtLevel, LargeRanksAndManyRows) {
-  for (const LoRAFormat format : kFormats) {
+  for (const LoRAFormat format : kMatrixFormats) {
     for (const int64_t rank : {64, 256, 511, 512}) {
       const Adapter adapter(70, 50, {{0, 50, rank}}, format, 1);
       ASSERT_NO_FATAL_FAILURE(check_shrink(adapter, 3, -0.5F));
@@ -266,7 +266,7 @@ TEST_P(LoRAMatrixAtLevel, SlicesFactorsAndOffsets) {
       {{0, 16, 3}, {37, 13, 9}},              // the middle part missing
       {},                                     // nothing but factor or offset
   };
-  for (const LoRAFormat format : kFormats) {
+  for (const LoRAFormat format : kMatrixFormats) {
     for (const auto& layout : layouts) {
       for (int form = 0; form < 4; ++form) {
         const Adapter adapter(40, 50, layout, format, 3, (form & 1) != 0, (form & 2) != 0);
@@ -296,7 +296,7 @@ TEST_P(LoRAMatrixAtLevel, MixesOfAdapters) {
 
 // Invariant 1 of the middle: any number of rows, any cut of the ranks.
 TEST_P(LoRAMatrixAtLevel, RowsAndCutsDoNotShowInTheBits) {
-  for (const LoRAFormat format : kFormats) {
+  for (const LoRAFormat format : kMatrixFormats) {
     for (const int64_t in : {33, 64, 1000}) {
       const Adapter adapter(in, 40, {{0, 20, 13}, {20, 20, 14}}, format, 5);
       const Rows x = random_rows(33, in, 6, 1);

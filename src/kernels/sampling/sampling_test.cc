@@ -15,7 +15,7 @@ namespace choral::kernels {
 namespace {
 
 using testing::ElementsAre;
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNever = std::numeric_limits<float>::infinity();
 
 std::vector<float> random_logits(size_t vocab, uint32_t seed, float spread = 4.0f) {
   std::mt19937 random(seed);
@@ -29,7 +29,7 @@ TEST(SamplingTest, ArgmaxTakesTheFirstOfEquals) {
   for (const CpuLevel level : usable_cpu_levels()) {
     for (const size_t vocab : {1, 2, 15, 16, 17, 31, 33, 1000}) {
       for (size_t at = 0; at < vocab; at += 7) {
-        std::vector<float> x(vocab, -kInf);
+        std::vector<float> x(vocab, -kNever);
         x[at] = -3.0f;
         if (at + 5 < vocab) x[at + 5] = -3.0f;
         EXPECT_EQ(*argmax_token(level, x), static_cast<int32_t>(at)) << cpu_level_name(level) << ", vocab " << vocab;
@@ -48,12 +48,12 @@ TEST(SamplingTest, ABrokenRowIsAnErrorWhereverItBreaks) {
         EXPECT_EQ(argmax_token(level, x).status().code(), Code::kInternal);
         EXPECT_EQ(sample_token(level, x, {}, 0.5, arena).status().code(), Code::kInternal);
         EXPECT_TRUE(std::isnan(log_sum_exp(level, x)));
-        x[at] = kInf;
+        x[at] = kNever;
         EXPECT_EQ(argmax_token(level, x).status().code(), Code::kInternal);
       }
-      const std::vector<float> removed(vocab, -kInf);
+      const std::vector<float> removed(vocab, -kNever);
       EXPECT_EQ(argmax_token(level, removed).status().code(), Code::kInvalidArgument);
-      EXPECT_EQ(log_sum_exp(level, removed), -kInf);
+      EXPECT_EQ(log_sum_exp(level, removed), -kNever);
     }
     EXPECT_FALSE(argmax_token(level, {}).ok());
   }
@@ -103,7 +103,7 @@ TEST(SamplingTest, DrawsFollowTheOraclesDistribution) {
     for (const size_t vocab : {1, 5, 33, 700, 2503}) {
       for (const float spread : {0.001f, 1.0f, 6.0f}) {
         auto logits = random_logits(vocab, static_cast<uint32_t>(vocab), spread);
-        for (size_t i = 3; i < vocab; i += 11) logits[i] = -kInf;
+        for (size_t i = 3; i < vocab; i += 11) logits[i] = -kNever;
         for (const auto& s : settings) expect_draws(level, logits, s);
       }
     }
@@ -143,7 +143,7 @@ TEST(SamplingTest, ScratchIsGivenBackAndStopsGrowing) {
 TEST(SamplingTest, LogSumExpAndTopLogprobs) {
   for (const size_t vocab : {1, 17, 300, 49152}) {
     auto logits = random_logits(vocab, 5);
-    if (vocab > 100) logits[40] = logits[60] = 30.0f, logits[70] = -kInf;
+    if (vocab > 100) logits[40] = logits[60] = 30.0f, logits[70] = -kNever;
     const double expected = ref::log_sum_exp(logits);
     std::vector<int32_t> order(vocab);
     for (size_t i = 0; i < vocab; ++i) order[i] = static_cast<int32_t>(i);
@@ -164,14 +164,14 @@ TEST(SamplingTest, LogSumExpAndTopLogprobs) {
 
 TEST(SamplingTest, PenaltiesAsVllm) {
   Arena arena;
-  std::vector<float> logits = {2.0f, -2.0f, 1.0f, 4.0f, -kInf, 0.5f};
+  std::vector<float> logits = {2.0f, -2.0f, 1.0f, 4.0f, -kNever, 0.5f};
   const int32_t prompt[] = {0, 1, 0, 99, -5}, output[] = {3, 1, 3, 3, 4};
   apply_penalties(logits, prompt, output, {.repetition = 2.0f, .frequency = 0.25f, .presence = 0.125f}, arena);
   EXPECT_THAT(logits, ElementsAre(1.0f,                              // in the prompt: repetition only, once
                                   -4.0f - 0.25f - 0.125f,            // negative: multiplied; once in the output
                                   1.0f,                              // in neither
                                   4.0f / 2.0f - 3 * 0.25f - 0.125f,  // three times in the output
-                                  -kInf, 0.5f));
+                                  -kNever, 0.5f));
   std::vector<float> untouched = {1.0f, 2.0f};
   apply_penalties(untouched, prompt, output, {}, arena);
   EXPECT_THAT(untouched, ElementsAre(1.0f, 2.0f));
@@ -184,15 +184,15 @@ TEST(SamplingTest, BiasBansAndMasks) {
   add_logit_bias(logits, bias);
   const int32_t banned[] = {2, 4};
   ban_tokens(logits, banned);
-  EXPECT_THAT(logits, ElementsAre(0, 11, -kInf, 3));
+  EXPECT_THAT(logits, ElementsAre(0, 11, -kNever, 3));
   const int32_t allowed[] = {3, 2, 3, 900};
   allow_only_tokens(logits, allowed, arena);
-  EXPECT_THAT(logits, ElementsAre(-kInf, -kInf, -kInf, 3));
+  EXPECT_THAT(logits, ElementsAre(-kNever, -kNever, -kNever, 3));
 
   std::vector<float> row(70, 1.0f);
   const uint32_t mask[] = {0xFFFFFFFFu, 1u << 5};  // the third word is missing: nothing there is allowed
   apply_token_mask(row, mask);
-  for (int i = 0; i < 70; ++i) EXPECT_EQ(row[i], i < 32 || i == 37 ? 1.0f : -kInf) << i;
+  for (int i = 0; i < 70; ++i) EXPECT_EQ(row[i], i < 32 || i == 37 ? 1.0f : -kNever) << i;
 }
 
 TEST(SamplingTest, RandomNumbersAreAFunctionOfTheirKey) {

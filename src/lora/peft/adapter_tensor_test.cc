@@ -22,7 +22,7 @@ AdapterTensor matrix(std::vector<float> values, Shape shape, DType dtype = DType
   return AdapterTensor(std::move(*tensor));
 }
 
-std::vector<float> values_of(const TensorView& view) {
+std::vector<float> floats_of(const TensorView& view) {
   const auto tensor = to_float_tensor(view);
   const auto span = tensor->as<float>();
   return {span.begin(), span.end()};
@@ -30,8 +30,8 @@ std::vector<float> values_of(const TensorView& view) {
 
 TEST(AdapterTensor, RowsAndNonFinite) {
   const AdapterTensor tensor = matrix({1, 2, 3, 4, 5, 6}, {3, 2});
-  EXPECT_THAT(values_of(tensor.rows(1, 2).view), ElementsAre(3, 4, 5, 6));
-  EXPECT_THAT(values_of(matrix({1, 2, 3}, {3}).rows(2, 1).view), ElementsAre(3));
+  EXPECT_THAT(floats_of(tensor.rows(1, 2).view), ElementsAre(3, 4, 5, 6));
+  EXPECT_THAT(floats_of(matrix({1, 2, 3}, {3}).rows(2, 1).view), ElementsAre(3));
   std::vector<float> many(5000, 1.0F);
   EXPECT_FALSE(first_non_finite(matrix(many, {5000}).view));
   many[4097] = -std::numeric_limits<float>::infinity();

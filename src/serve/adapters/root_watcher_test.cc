@@ -20,10 +20,10 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 namespace fs = std::filesystem;
 
-constexpr const char* kConfig = R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]})";
+constexpr const char* kWatchedConfig = R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]})";
 constexpr auto kLong = std::chrono::seconds(60);
 
-void add(const testing::TempDir& root, const std::string& name, const std::string& config = kConfig) {
+void add(const testing::TempDir& root, const std::string& name, const std::string& config = kWatchedConfig) {
   root.write(name + "/adapter_config.json", config);
   root.write(name + "/adapter_model.safetensors", "not looked at");
 }
@@ -106,7 +106,7 @@ TEST(RootWatcher, HalfACopyIsNotTold) {
   root.write("sql/adapter_config.json", "{");
   ASSERT_TRUE(watched.comes([&] { return !watched->faults()->empty(); })) << "the half was seen";
   EXPECT_THAT(watched.names(), IsEmpty());
-  root.write("sql/adapter_config.json", kConfig);
+  root.write("sql/adapter_config.json", kWatchedConfig);
   EXPECT_THAT(watched.told(1), ElementsAre("+sql"));
 }
 
@@ -145,7 +145,7 @@ TEST(RootWatcher, AFloodOfEventsLosesNothing) {
 
 TEST(RootWatcher, TheRootItselfMayGoAndComeBack) {
   const testing::TempDir folder;
-  folder.write("root/sql/adapter_config.json", kConfig);
+  folder.write("root/sql/adapter_config.json", kWatchedConfig);
   Watched watched(folder / "root");
   fs::rename(folder / "root", folder / "elsewhere");
   EXPECT_THAT(watched.told(1), ElementsAre("-sql"));

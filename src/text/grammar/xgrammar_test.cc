@@ -56,7 +56,7 @@ class Xgrammar : public ::testing::Test {
   int32_t end_id_ = 0;
 };
 
-constexpr const char* kPerson =
+constexpr const char* kPersonSchema =
     R"({"type":"object","properties":{"name":{"type":"string","pattern":"^[A-Z][a-z]{0,7}$"},
         "age":{"type":"integer","minimum":0,"maximum":150},"kind":{"enum":["cat","dog"]},"tags":{"type":"array","items":{"type":"boolean"},"maxItems":3}},
         "required":["name","age","kind","tags"],"additionalProperties":false})";
@@ -64,7 +64,7 @@ constexpr const char* kPerson =
 TEST_F(Xgrammar, AnswersKeepTheSchema) {
   for (const char* name : {"qwen2", "llama2", "deepseek"}) {
     use(name);
-    const auto grammar = compile(Kind::kJsonSchema, kPerson);
+    const auto grammar = compile(Kind::kJsonSchema, kPersonSchema);
     ASSERT_NE(grammar, nullptr);
     int ended = 0;
     for (int round = 0; round < 30; ++round) {
@@ -183,8 +183,8 @@ TEST_F(Xgrammar, HostileWishesAreRefusedInTime) {
 }
 
 TEST_F(Xgrammar, GrammarsAreCachedAndSharedByThreads) {
-  const auto first = compile(Kind::kJsonSchema, kPerson);
-  EXPECT_EQ(compile(Kind::kJsonSchema, kPerson), first);
+  const auto first = compile(Kind::kJsonSchema, kPersonSchema);
+  EXPECT_EQ(compile(Kind::kJsonSchema, kPersonSchema), first);
   std::vector<std::thread> threads;
   std::atomic<int> good = 0;
   for (int t = 0; t < 4; ++t) {
