@@ -35,7 +35,7 @@ Result<Readiness> LoRAModelManager::add_adapter(AdapterKey key, PackedVoice voic
   if (!added) return already_exists("adapter id {} is registered", key.value());
   if (device_adapters_ == nullptr) return Readiness::kReady;
   auto placed = or_out_of_memory("an adapter cannot be put into the device's memory",
-                                 [&] { return device_adapters_->add(key, entry->second); });
+                                 [&, &registered = entry->second] { return device_adapters_->add(key, registered); });
   if (!placed.ok() || *placed == Readiness::kComing) registered_.erase(entry);
   return placed;
 }

@@ -27,8 +27,8 @@ struct Stored {
 Status check_weights(Conformance& conformance, FunctionRef<Results(ConformanceRun&, const PackedMatrix&)> test) {
   for (const auto& [feature, dtype] : {Stored{{}, DType::kF32}, Stored{"bf16 weights", DType::kBF16}}) {
     bool packed = true;
-    const Status status = conformance.check(feature, [&](ConformanceRun& run) {
-      const PackedMatrix* w = run.packed(kOut, kIn, dtype);
+    const Status status = conformance.check(feature, [&, stored = dtype](ConformanceRun& run) {
+      const PackedMatrix* w = run.packed(kOut, kIn, stored);
       packed = packed && w != nullptr;
       return w == nullptr ? Results{} : test(run, *w);
     });
