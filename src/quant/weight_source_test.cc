@@ -14,16 +14,16 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using testing::StoredWeights;
 
-constexpr float kBetweenRows = 1.0f + 1.0f / 4096;  // a float32 that neither float16 nor bfloat16 has
-constexpr float kHalf = 1.0f + 1.0f / 1024;     // float16 has it, bfloat16 does not
+constexpr float kNeitherHas = 1.0f + 1.0f / 4096;  // a float32 that neither float16 nor bfloat16 has
+constexpr float kHalf = 1.0f + 1.0f / 1024;        // float16 has it, bfloat16 does not
 
 TEST(ReadVector, KeepsWhatIsStored) {
   StoredWeights source;
-  source.add("f32", DType::kF32, {2}, {kBetweenRows, -2});
+  source.add("f32", DType::kF32, {2}, {kNeitherHas, -2});
   source.add("f16", DType::kF16, {2}, {kHalf, -2});
   std::vector<float> out(2);
   ASSERT_TRUE(source.read_vector("f32", out).ok());
-  EXPECT_THAT(out, ElementsAre(kBetweenRows, -2));
+  EXPECT_THAT(out, ElementsAre(kNeitherHas, -2));
   ASSERT_TRUE(source.read_vector("f16", out).ok());
   EXPECT_THAT(out, ElementsAre(kHalf, -2));
   EXPECT_THAT(source.released(), ElementsAre("f32", "f16"));
@@ -32,12 +32,12 @@ TEST(ReadVector, KeepsWhatIsStored) {
 TEST(ReadVector, RoundsAsTheRequestSays) {
   const auto read = [](DType convert_to) {
     StoredWeights source({.as_stored = false, .convert_to = convert_to});
-    source.add("norm", DType::kF32, {2}, {kBetweenRows, kHalf});
+    source.add("norm", DType::kF32, {2}, {kNeitherHas, kHalf});
     std::vector<float> out(2);
     EXPECT_TRUE(source.read_vector("norm", out).ok());
     return out;
   };
-  EXPECT_THAT(read(DType::kF32), ElementsAre(kBetweenRows, kHalf));
+  EXPECT_THAT(read(DType::kF32), ElementsAre(kNeitherHas, kHalf));
   EXPECT_THAT(read(DType::kF16), ElementsAre(1, kHalf));
   EXPECT_THAT(read(DType::kBF16), ElementsAre(1, 1));
 }

@@ -84,13 +84,13 @@ inline float capped(float score, float cap) { return cap * kLog2E * std::tanh(sc
 __device__ __noinline__ float capped(float score, float cap) { return cap * kLog2E * tanhf(score / cap); }
 #endif
 
-// Sums of products as scores, in units of log2. `scale(i)`: Attention's, and what the power of q of sum i asks for.
-template <int count, class Scale>
-__device__ __forceinline__ void scale_scores(const Attention& a, float (&scores)[count][4], Scale scale) {
+// Sums of products as scores, in units of log2. scale: of rows g and g + 8, Attention's and what the power of q asks for.
+template <int tiles>
+__device__ __forceinline__ void scale_scores(const Attention& a, float (&scores)[tiles][4], const float (&scale)[2]) {
 #pragma unroll
   for (auto& tile : scores) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) tile[i] *= scale(i);
+    for (int i = 0; i < 4; ++i) tile[i] *= scale[i / 2];
   }
   if (a.softcap <= 0.0f) return;
 #pragma unroll

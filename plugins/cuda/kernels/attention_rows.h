@@ -100,7 +100,7 @@ class AttentionRows {
     }
     float scores[kScoreTiles][4] = {};
     score(keys, scores);
-    scale_scores(a_, scores, [&](int i) { return score_scale_[i / 2]; });
+    scale_scores(a_, scores, score_scale_);
     const bool all_see_all = first + kCacheBlockTokens <= first_position_ + 1 && a_.first_visible(last_position_) <= first;
     if (!all_see_all) hide(first, scores);
     weigh(0, scores);

@@ -151,15 +151,18 @@ struct LanePairs {
   __device__ __forceinline__ void split(int pair, uint32_t* high, uint32_t* low) const {
     if constexpr (dtype == CHORAL_BF16) {
       *high = words[pair], *low = 0;
+    } else if constexpr (dtype == CHORAL_F16) {
+      split(low_f16(words[pair]), high_f16(words[pair]), high, low);
     } else {
-      const float a = dtype == CHORAL_F16 ? low_f16(words[pair % kWords]) : __uint_as_float(words[2 * pair % kWords]);
-      const float b = dtype == CHORAL_F16 ? high_f16(words[pair % kWords]) : __uint_as_float(words[(2 * pair + 1) % kWords]);
-      *high = pack_bf16(a, b);
-      *low = pack_bf16(a - low_bf16(*high), b - high_bf16(*high));
+      split(__uint_as_float(words[2 * pair]), __uint_as_float(words[2 * pair + 1]), high, low);
     }
   }
 
  private:
+  static __device__ __forceinline__ void split(float a, float b, uint32_t* high, uint32_t* low) {
+    *high = pack_bf16(a, b);
+    *low = pack_bf16(a - low_bf16(*high), b - high_bf16(*high));
+  }
   __device__ __forceinline__ void load_words(const unsigned char* from) {
     if constexpr (kWords == 2) {
       const uint2 v = *reinterpret_cast<const uint2*>(from);

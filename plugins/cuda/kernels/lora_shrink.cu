@@ -10,10 +10,10 @@
 namespace choral_cuda {
 namespace {
 
-constexpr int kTileRanks = 16, kTileRows = 8;  // of mma: rows of A, rows of x
+constexpr int kTileRanks = 16, kRowsOfTile = 8;  // of mma: rows of A, rows of x
 constexpr int kStepColumns = 32, kSectionColumns = 256;
 constexpr int kWarps = 16, kThreads = kWarps * kWarp;  // a section each
-constexpr int kTileSums = kTileRanks * kTileRows;
+constexpr int kTileSums = kTileRanks * kRowsOfTile;
 
 // What a lane multiplies in 32 columns: eight of two rows of A, and of one of x.
 template <int dtype>
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) shrink_kernel(const __grid_constant_
       const int64_t begin = round + warp * kSectionColumns;
       if (begin < cols) sum_section<dtype, vectors, kRows>(s, slot, first_j, x, begin, c);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) parts[warp * kTileSums + (row_of_lane + i / 2 * 8) * kTileRows + lane % 4 * 2 + i % 2] = c[i];
+      for (int i = 0; i < 4; ++i) parts[warp * kTileSums + (row_of_lane + i / 2 * 8) * kRowsOfTile + lane % 4 * 2 + i % 2] = c[i];
       __syncthreads();
       if (threadIdx.x < kTileSums) {
 #pragma unroll
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kThreads) shrink_kernel(const __grid_constant_
       }
       __syncthreads();
     }
-    const int row = threadIdx.x % kTileRows;
-    const int64_t j = first_j + threadIdx.x / kTileRows;
+    const int row = threadIdx.x % kRowsOfTile;
+    const int64_t j = first_j + threadIdx.x / kRowsOfTile;
     if (threadIdx.x < kTileSums && row < kRows && slots[row] == slot && j < s.stack.rows)
       s.middle[first_row + row][j] = a.scaling * total;
   }
@@ -101,12 +101,12 @@ __global__ void __launch_bounds__(kThreads) shrink_kernel(const __grid_constant_
 // As many rows at a time as leave the device busy; the bits are the same.
 template <int dtype, bool vectors>
 cudaError_t launch_shrink(const Launch& launch, const Adapters& a) {
-  constexpr size_t kSharedBytes = kWarps * kTileSums * sizeof(float) + kTileRows * sizeof(int32_t);
+  constexpr size_t kSharedBytes = kWarps * kTileSums * sizeof(float) + kRowsOfTile * sizeof(int32_t);
   const auto shape = [&](int rows) {
     return GridShape{dim3(static_cast<unsigned>(ceil_div<int64_t>(a.rows, rows)), a.block_count), dim3(kThreads), kSharedBytes};
   };
-  if (a.rows / kTileRows * a.block_count >= launch.sm_count)
-    return launch_kernel(shrink_kernel<dtype, vectors, kTileRows>, shape(kTileRows), launch, a);
+  if (a.rows / kRowsOfTile * a.block_count >= launch.sm_count)
+    return launch_kernel(shrink_kernel<dtype, vectors, kRowsOfTile>, shape(kRowsOfTile), launch, a);
   return launch_kernel(shrink_kernel<dtype, vectors, 1>, shape(1), launch, a);
 }
 

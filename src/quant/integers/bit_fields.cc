@@ -18,12 +18,12 @@ uint32_t word_at(const std::byte* p) {
 template <int kBits>
 void read_whole_fields(const std::byte* words, int64_t word_stride, int64_t count, int8_t* out, int64_t out_stride) {
   constexpr int kFieldsOfWord = 32 / kBits;
-  constexpr int kHalfWord = 1 << (kBits - 1);
+  constexpr int kMiddle = 1 << (kBits - 1);
   for (int64_t i = 0; i < count; i += kFieldsOfWord, words += word_stride) {
     uint32_t word = word_at(words);
     const int64_t end = i + kFieldsOfWord < count ? i + kFieldsOfWord : count;
     for (int64_t at = i; at < end; ++at, word >>= kBits) {
-      out[at * out_stride] = static_cast<int8_t>(static_cast<int>(word & ((1u << kBits) - 1)) - kHalfWord);
+      out[at * out_stride] = static_cast<int8_t>(static_cast<int>(word & ((1u << kBits) - 1)) - kMiddle);
     }
   }
 }
