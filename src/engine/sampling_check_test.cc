@@ -72,13 +72,15 @@ TEST(SamplingCheck, AnAdaptersScaleIsBounded) {
 TEST(SamplingCheck, ListsHaveALength) {
   SamplingParams params;
   params.stop_token_ids.assign(1025, 7);
-  EXPECT_THAT(check_sampling(params, kCheckedVocab).message(), AllOf(HasSubstr("stop_token_ids has 1025"), HasSubstr("at most 1024")));
+  EXPECT_THAT(check_sampling(params, kCheckedVocab).message(),
+              AllOf(HasSubstr("stop_token_ids has 1025"), HasSubstr("at most 1024")));
   params = {};
   params.allowed_token_ids.assign(kCheckedVocab + 1, 7);
   EXPECT_EQ(check_sampling(params, kCheckedVocab).code(), Code::kTooLarge);
   params = {};
   params.logit_bias.assign(kCheckedVocab + 1, {7, 1.0F});
-  EXPECT_THAT(check_sampling(params, kCheckedVocab).message(), AllOf(HasSubstr("logit_bias has 1001"), HasSubstr("at most 1000")));
+  EXPECT_THAT(check_sampling(params, kCheckedVocab).message(),
+              AllOf(HasSubstr("logit_bias has 1001"), HasSubstr("at most 1000")));
   params.logit_bias.resize(kCheckedVocab);
   EXPECT_TRUE(check_sampling(params, kCheckedVocab).ok());
 }

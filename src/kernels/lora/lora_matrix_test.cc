@@ -135,7 +135,8 @@ void expect_equal_bits(std::span<const float> a, std::span<const float> b, const
   }
 }
 
-constexpr LoRAFormat kMatrixFormats[] = {LoRAFormat::kAuto, LoRAFormat::kF32, LoRAFormat::kF16, LoRAFormat::kBF16, LoRAFormat::kI8};
+constexpr LoRAFormat kMatrixFormats[] = {LoRAFormat::kAuto, LoRAFormat::kF32, LoRAFormat::kF16, LoRAFormat::kBF16,
+                                         LoRAFormat::kI8};
 
 // Levels with code of their own; the ones above run what avx512 runs.
 std::vector<CpuLevel> levels() {
