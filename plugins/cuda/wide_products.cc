@@ -10,8 +10,9 @@
 namespace choral_cuda {
 namespace {
 
-// One block of the kernel, two blocks of columns; sums of four steps and more.
-constexpr int64_t kRowsOfW = 64, kCols = 128, kRowsOfX = 128, kSums = kRowsOfX * kRowsOfW;
+// One block of the kernel, two blocks of columns; sums of four steps and more. Products of a warpgroup have up to 128 rows of x,
+// or twice as many.
+constexpr int64_t kRowsOfW = 64, kCols = 128, kRowsOfX = 256, kSums = kRowsOfX * kRowsOfW;
 
 // One for each instruction.
 struct Trial {
@@ -58,7 +59,7 @@ struct Operands {
   }
 };
 
-choral_matrix matrix(float* data, int64_t cols) { return {data, kRowsOfX, cols, cols, CHORAL_F32, 0}; }
+choral_matrix matrix(float* data, int64_t rows, int64_t cols) { return {data, rows, cols, cols, CHORAL_F32, 0}; }
 
 choral_status* copy_bytes(choral_device* device, choral_stream* stream, int32_t kind, void* to, const void* from, size_t bytes) {
   const auto count = static_cast<int64_t>(bytes);
@@ -66,9 +67,9 @@ choral_status* copy_bytes(choral_device* device, choral_stream* stream, int32_t 
   return copy(device, stream, &whole);
 }
 
-// Whether both give the same bits. Memory: two results, the operands, scratch.
-choral_status* compare(choral_device* device, choral_stream* stream, const Operands& operands, unsigned char* memory,
-                       bool* same) {
+// Whether both give the same bits for so many rows of x. Memory: two results, the operands, scratch.
+choral_status* compare(choral_device* device, choral_stream* stream, const Operands& operands, int64_t rows,
+                       unsigned char* memory, bool* same) {
   auto* results = reinterpret_cast<float*>(memory);
   unsigned char* image = memory + 2 * kSums * sizeof(float);
   CUDA_TRY(copy_bytes(device, stream, CHORAL_HOST_TO_DEVICE, image, operands.bytes.data(), operands.bytes.size()));
@@ -79,13 +80,14 @@ choral_status* compare(choral_device* device, choral_stream* stream, const Opera
   for (const bool has_wgmma : {false, true}) {
     launch.has_wgmma = has_wgmma;
     choral_matmul_args args{};
-    args.x = matrix(reinterpret_cast<float*>(image + operands.plan.image_bytes), kCols);
-    args.y = matrix(results + (has_wgmma ? kSums : 0), kRowsOfW);
+    args.x = matrix(reinterpret_cast<float*>(image + operands.plan.image_bytes), rows, kCols);
+    args.y = matrix(results + (has_wgmma ? kSums : 0), rows, kRowsOfW);
     CUDA_TRY(device->check(matmul(launch, weight, args), "try wgmma"));
   }
   std::vector<float> seen(2 * kSums);
   CUDA_TRY(copy_bytes(device, stream, CHORAL_DEVICE_TO_HOST, seen.data(), results, seen.size() * sizeof(float)));
-  *same = std::memcmp(seen.data(), seen.data() + kSums, kSums * sizeof(float)) == 0;
+  const auto bytes = static_cast<size_t>(rows * kRowsOfW) * sizeof(float);
+  *same = *same && std::memcmp(seen.data(), seen.data() + kSums, bytes) == 0;
   return nullptr;
 }
 
@@ -94,7 +96,10 @@ choral_status* try_wgmma(choral_device* device, choral_stream* stream, const Tri
   const size_t scratch_bytes = matmul_scratch_bytes(operands.plan.weight, kRowsOfX);
   void* memory = nullptr;
   CUDA_TRY(device->allocate(2 * kSums * sizeof(float) + operands.bytes.size() + scratch_bytes, &memory));
-  choral_status* failed = compare(device, stream, operands, static_cast<unsigned char*>(memory), same);
+  choral_status* failed = nullptr;
+  for (int64_t rows = kRowsOfX / 2; rows <= kRowsOfX && failed == nullptr; rows *= 2) {
+    failed = compare(device, stream, operands, rows, static_cast<unsigned char*>(memory), same);
+  }
   device->release(memory);
   return failed;
 }

@@ -177,7 +177,8 @@ struct LanePairs {
   }
 };
 
-// Slots of a block's rows into shared memory, by all of its threads.
+// Slots of a block's rows into shared memory, by all of its threads. No kernel writes what slots are read from, nor stacks: both
+// may be read before earlier kernels are waited for.
 template <int kRows>
 __device__ __forceinline__ void slots_of(const Adapters& a, const Slice& s, int64_t first_row, int32_t* slots) {
   const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
@@ -193,6 +194,21 @@ __device__ __forceinline__ bool is_first_of_slot(const int32_t* slots, int r) {
   bool is_first = slots[r] >= 0;
   for (int before = 0; before < r; ++before) is_first = is_first && slots[before] != slots[r];
   return is_first;
+}
+
+// At most `rows` rows of a slot's matrix, from row `first` on while it has them, and at most `cols` columns of each from column
+// `begin` on: a warp asks L2 for them.
+template <int dtype>
+__device__ __forceinline__ void fetch(const Slice& s, int32_t slot, int64_t slot_rows, int64_t first, int64_t rows, int64_t begin,
+                                      int64_t cols) {
+  constexpr int kLine = 128;
+  const int64_t rows_left = slot_rows - first, cols_left = s.stack.cols - begin;
+  const int64_t lines = ceil_div<int64_t>((cols_left < cols ? cols_left : cols) * kElementBytes<dtype>, kLine);
+  const int64_t all = (rows_left < rows ? rows_left : rows) * lines;
+  for (int64_t i = threadIdx.x % kWarp; i < all; i += kWarp) {
+    const int64_t at = (slot * s.stack.rows + first + i / lines) * s.stack.cols + begin;
+    fetch_line(s.stack.data + at * kElementBytes<dtype> + i % lines * kLine);
+  }
 }
 
 template <class Body>

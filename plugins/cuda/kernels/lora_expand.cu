@@ -30,13 +30,14 @@ __device__ __forceinline__ void store_outputs(float* y, int64_t left, bool has_p
 // A block has kRows rows, all of mma's or one, and tiles · 8 outputs for each of its warps.
 template <int dtype, bool vectors, int kRows, int tiles>
 __global__ void __launch_bounds__(kThreads) expand_kernel(const __grid_constant__ Adapters a) {
-  wait_for_earlier_kernels();
   const Slice& s = a.slice_of(blockIdx.y);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int64_t first_row = int64_t{blockIdx.x} * kRows;
   const int64_t first_output = (int64_t{blockIdx.y - s.first_block} * kWarps + warp) * tiles * kTileOutputs;
   auto* slots = shared_memory<int32_t>();
   slots_of<kRows>(a, s, first_row, slots);
+  if (kRows == 1 && slots[0] >= 0) fetch<dtype>(s, slots[0], s.stack.rows, first_output, tiles * kTileOutputs, 0, s.stack.cols);
+  wait_for_earlier_kernels();
   const bool has_pairs = (a.whole.stride | s.y_begin) % 2 == 0 && reinterpret_cast<uintptr_t>(a.whole.data) % 8 == 0;
   for (int r = 0; r < kRows; ++r) {
     const int32_t slot = slots[r];

@@ -65,13 +65,15 @@ __device__ __forceinline__ void sum_section(const Slice& s, int32_t slot, int64_
 // A block has a tile of ranks, and of kRows rows: all of mma's columns, or one.
 template <int dtype, bool vectors, int kRows>
 __global__ void __launch_bounds__(kThreads) shrink_kernel(const __grid_constant__ Adapters a) {
-  wait_for_earlier_kernels();
   const Slice& s = a.slice_of(blockIdx.y);
   const int64_t first_j = int64_t{blockIdx.y - s.first_block} * kTileRanks, first_row = int64_t{blockIdx.x} * kRows;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, row_of_lane = lane / 4;
   auto* parts = shared_memory<float>();  // [section of this round][rank][row]
   auto* slots = reinterpret_cast<int32_t*>(parts + kWarps * kTileSums);
   slots_of<kRows>(a, s, first_row, slots);
+  if (kRows == 1 && slots[0] >= 0)
+    fetch<dtype>(s, slots[0], s.rank(slots[0]), first_j, kTileRanks, warp * kSectionColumns, kSectionColumns);
+  wait_for_earlier_kernels();
   for (int r = 0; r < kRows; ++r) {
     const int32_t slot = slots[r];
     if (!is_first_of_slot(slots, r)) continue;
@@ -98,14 +100,16 @@ __global__ void __launch_bounds__(kThreads) shrink_kernel(const __grid_constant_
   }
 }
 
-// As many rows at a time as leave the device busy; the bits are the same.
+// Rows of a tile share what is read of A where they have one slot, as a prompt's do, and take turns where each has its own. So
+// prompts are taken a tile at a time unless the device has room for all rows at once, others where tiles leave it busy. The bits
+// are the same.
 template <int dtype, bool vectors>
-cudaError_t launch_shrink(const Launch& launch, const Adapters& a) {
+cudaError_t launch_shrink(const Launch& launch, const Adapters& a, bool has_prompts) {
   constexpr size_t kSharedBytes = kWarps * kTileSums * sizeof(float) + kRowsOfTile * sizeof(int32_t);
   const auto shape = [&](int rows) {
     return GridShape{dim3(static_cast<unsigned>(ceil_div<int64_t>(a.rows, rows)), a.block_count), dim3(kThreads), kSharedBytes};
   };
-  if (a.rows / kRowsOfTile * a.block_count >= launch.sm_count)
+  if (a.rows / (has_prompts ? 1 : kRowsOfTile) * a.block_count >= launch.sm_count)
     return launch_kernel(shrink_kernel<dtype, vectors, kRowsOfTile>, shape(kRowsOfTile), launch, a);
   return launch_kernel(shrink_kernel<dtype, vectors, 1>, shape(1), launch, a);
 }
@@ -116,9 +120,10 @@ cudaError_t shrink(const Launch& launch, std::span<const choral_lora_args> slice
   Adapters a(launch, slices.front(), Direction::kShrink, by_sequence);
   a.append(slices, Direction::kShrink, kTileRanks);
   if (a.rows == 0 || a.slice_count == 0) return cudaSuccess;
+  const bool has_prompts = by_sequence && slices.front().max_length >= kRowsOfTile;
   const bool vectors = is_aligned(a.whole.data) && a.whole.stride % 4 == 0 && takes_vectors(a);
   return for_dtype(slices.front().stack.dtype, [&]<int dtype>() {
-    return vectors ? launch_shrink<dtype, true>(launch, a) : launch_shrink<dtype, false>(launch, a);
+    return vectors ? launch_shrink<dtype, true>(launch, a, has_prompts) : launch_shrink<dtype, false>(launch, a, has_prompts);
   });
 }
 

@@ -34,8 +34,8 @@ PackedWeight form_of(const PackedWeight& weight) {
   return form;
 }
 
-int32_t block_tiles_of(const PackedWeight& weight, int64_t x_rows) {
-  return tiles_of_block(weight.format, ceil_div<int64_t>(x_rows, kTokens));
+int32_t block_tiles_of(const PackedWeight& weight, int64_t x_rows, bool is_one) {
+  return tiles_of_block(weight.format, ceil_div<int64_t>(x_rows, kTokens), is_one);
 }
 
 // None yet, of such a weight, strides and number of rows.
@@ -45,7 +45,7 @@ void clear(Products<most>& p, const PackedWeight& weight, const choral_matmul_ar
   p.x_stride = a.x.stride;
   p.y_stride = a.y.stride;
   p.accumulate = a.accumulate;
-  p.block_tiles = block_tiles_of(weight, x_rows);
+  p.block_tiles = block_tiles_of(weight, x_rows, most == 1);
   p.tile_count = 0;
   p.count = 0;
 }
@@ -68,17 +68,16 @@ void append(Products<most>& p, const PackedWeight& weight, const choral_matmul_a
 
 template <int most>
 size_t scratch_bytes(const Products<most>& p) {
-  return prepared_bytes(p.form, p.tile_count) + (may_split(p) ? part_bytes(p.form, p.tile_count) : 0);
+  return scratch_of_x(p) + (may_split(p) ? part_bytes(p.form, p.tile_count) : 0);
 }
 
 // Whether the kernels on wgmma take them: more than two tiles of x, of scaled weights and of many products many; and of W, or of
 // sections of it, enough to fill at least half of the device.
 template <int most>
 bool by_warpgroups(const Launch& launch, const Products<most>& p) {
-  const bool few_too = !has_folds(p.form.format) && most == 1;
-  if (!launch.has_wgmma || !fits_warpgroups(p.form) || p.block_tiles < (few_too ? 4 : kWarpgroupTiles)) return false;
-  const bool large_blocks = p.block_tiles == kWarpgroupTiles && !has_folds(p.form.format);
-  const int64_t block_rows = large_blocks ? kWarpgroupBlockRows : kWarpgroupBlockRows / 2;
+  const bool is_scaled = has_folds(p.form.format), few_too = !is_scaled && most == 1;
+  if (!launch.has_wgmma || !fits_warpgroups(p.form) || p.block_tiles < (few_too ? 4 : 16)) return false;
+  const int64_t block_rows = int64_t{8} * warpgroup_row_tiles(is_scaled, p.block_tiles) * kTileRows;
   const int64_t blocks = ceil_div(p.form.rows, block_rows) * ceil_div(p.tile_count, p.block_tiles);
   const bool splits = few_too && may_split(p);
   return blocks * (splits ? ceil_div(p.form.blocks, p.form.section_blocks) : 1) * 2 >= launch.sm_count;
@@ -88,8 +87,8 @@ template <int most>
 cudaError_t multiply(const Launch& launch, Products<most>& p) {
   p.by_warpgroups = by_warpgroups(launch, p) ? 1 : 0;
   p.tiles = static_cast<unsigned char*>(launch.scratch);
-  p.largest = reinterpret_cast<uint32_t*>(p.tiles + prepared_bytes(p.form, p.tile_count)) - int64_t{p.tile_count} * kTokens;
-  p.factors = reinterpret_cast<float*>(p.largest) - int64_t{p.tile_count} * kTokens;
+  p.factors = reinterpret_cast<float*>(p.tiles + prepared_bytes(p));
+  p.largest = reinterpret_cast<uint32_t*>(p.factors + int64_t{p.tile_count} * kTokens);
   p.knows_largest = p.tile_count > 2 && (p.form.format == Format::kF16 || p.form.format == Format::kInt8Rows) ? 1 : 0;
   const cudaError_t error = prepare_x(launch, p);
   if (error != cudaSuccess) return error;
@@ -119,7 +118,7 @@ cudaError_t for_each_slab(const PackedWeight& weight, const choral_matmul_args& 
 // Whether one launch can take both.
 bool same_kind(const GroupedProduct& a, const GroupedProduct& b) {
   return a.args.x.stride == b.args.x.stride && a.args.y.stride == b.args.y.stride && a.args.accumulate == b.args.accumulate &&
-         block_tiles_of(*a.weight, a.args.x.rows) == block_tiles_of(*b.weight, b.args.x.rows) &&
+         block_tiles_of(*a.weight, a.args.x.rows, false) == block_tiles_of(*b.weight, b.args.x.rows, false) &&
          form_of(*a.weight) == form_of(*b.weight);
 }
 

@@ -166,7 +166,7 @@ template <class Operand, int most>
 cudaError_t launch_split(const Launch& launch, const Products<most>& p,
                          void (*kernel)(Products<most>, SectionParts<typename Operand::Sum>), const dim3& blocks,
                          size_t shared_bytes) {
-  unsigned char* behind_x = p.tiles + prepared_bytes(p.form, p.tile_count);
+  unsigned char* behind_x = p.tiles + scratch_of_x(p);
   const SectionParts<typename Operand::Sum> parts{reinterpret_cast<typename Operand::Sum*>(behind_x),
                                                   int64_t{p.tile_count} * kTokens, p.form.rows};
   const dim3 by_section(blocks.x, blocks.y, static_cast<unsigned>(ceil_div(p.form.blocks, p.form.section_blocks)));

@@ -147,7 +147,7 @@ TEST_P(Matmul, WarpgroupsGiveTheBitsOfWarps) {
   TestWeight w = GetParam();
   w.make(140, w.has_scales ? 672 : 768, 15);
   if (!fits_warpgroups(w.packed)) GTEST_SKIP() << "a form that the kernels on wgmma leave to the others";
-  for (const int64_t rows : {75, 61, 29}) {
+  for (const int64_t rows : {139, 75, 61, 29}) {
     TestMatrix x(rows, w.cols), warps(rows, w.rows);
     x.fill(16);
     multiply(w, x.view(), warps.view(), {.sm_count = 1});
@@ -181,15 +181,18 @@ TEST(MatmulEpilogue, AddsBiasAndWhatWasThere) {
   }
 }
 
-// Several blocks in both directions, the last ones not full; more columns than stages.
+// Several blocks in both directions, the last ones not full; more columns than stages. Of the last block's rows of x those that
+// are there are copied alone.
 TEST(MatmulWarpgroups, TileTheWholeProduct) {
   if (!device_has_wgmma()) GTEST_SKIP() << "no device of compute capability 9.0";
-  TestWeight w{.name = "bf16", .stored_dtype = CHORAL_BF16, .dtype = CHORAL_BF16, .activations = CHORAL_X_16};
-  w.make(270, 330, 17);
-  TestMatrix x(150, w.cols), y(150, w.rows);
-  x.fill(18);
-  multiply(w, x.view(), y.view(), {.sm_count = 1, .has_wgmma = true});
-  expect_product(w, x, y);
+  for (const int32_t activations : {CHORAL_X_16, CHORAL_X_FULL}) {
+    TestWeight w{.name = "bf16", .stored_dtype = CHORAL_BF16, .dtype = CHORAL_BF16, .activations = activations};
+    w.make(270, 330, 17);
+    TestMatrix x(261, w.cols), y(261, w.rows);
+    x.fill(18);
+    multiply(w, x.view(), y.view(), {.sm_count = 1, .has_wgmma = true});
+    expect_product(w, x, y);
+  }
 }
 
 // Long sums, of numbers that cancel, that are lost beside others, and that are subnormal: whoever adds in another order, keeps
@@ -206,15 +209,17 @@ TEST(MatmulWarpgroups, HaveTheBitsOfWarpsWhateverTheNumbers) {
           return std::ldexp(static_cast<float>(random() % 255) - 127.0F, exponent - 6);
         };
         w.make(64, cols, seed);
-        TestMatrix x(72, w.cols), warps(72, w.rows), warpgroups(72, w.rows);
-        for (int64_t r = 0; r < x.rows(); ++r) {
-          for (int64_t k = 0; k < x.cols(); ++k) x.at(r, k) = w.values();
+        for (const int64_t rows : {72, 136}) {
+          TestMatrix x(rows, w.cols), warps(rows, w.rows), warpgroups(rows, w.rows);
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t k = 0; k < x.cols(); ++k) x.at(r, k) = w.values();
+          }
+          multiply(w, x.view(), warps.view(), {.sm_count = 1});
+          multiply(w, x.view(), warpgroups.view(), {.sm_count = 1, .has_wgmma = true});
+          int64_t different = 0;
+          for (int64_t r = 0; r < rows; ++r) different += !same_bits(warps.row(r), warpgroups.row(r));
+          EXPECT_EQ(different, 0) << "of " << rows << " rows, dtype " << dtype << ", seed " << seed << ", span " << span;
         }
-        multiply(w, x.view(), warps.view(), {.sm_count = 1});
-        multiply(w, x.view(), warpgroups.view(), {.sm_count = 1, .has_wgmma = true});
-        int64_t different = 0;
-        for (int64_t r = 0; r < x.rows(); ++r) different += !same_bits(warps.row(r), warpgroups.row(r));
-        EXPECT_EQ(different, 0) << "of 72 rows, dtype " << dtype << ", seed " << seed << ", span " << span;
       }
     }
   }

@@ -5,7 +5,7 @@
 //   kSteps       mma steps in 64 columns
 //   kScaled      whether groups of columns have scales: their sums are folded in one after another
 //   fragment     A of a step, from the lane's vectors; multiply: C += A·x of that step, x the lane's vector of it
-//   start        the same by a warpgroup, x at an address in shared memory as core matrices (prepared_x.h)
+//   start        the same by a warpgroup, x at an address in shared memory as core matrices (prepared_x.h), of so many steps
 // Integers and e4m3 become bf16 without loss.
 #pragma once
 
@@ -16,6 +16,8 @@
 namespace choral_cuda {
 
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
+inline constexpr int kStepBytes = 2 * kCoreBytes;  // of a plane and a tile of x in core matrices
 
 using Mma = void (*)(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 // Of any number of B's tiles.
@@ -47,11 +49,11 @@ struct PlanesOperand {
       mma(c, a, step % 2 == 0 ? first : second);
     }
   }
-  template <int tiles>
+  template <int steps, int tiles>
   static __device__ __forceinline__ void start(WarpgroupSums<float, tiles>& c, const uint32_t (&a)[4], uint32_t x, int step) {
 #pragma unroll
     for (int plane = 0; plane < planes; ++plane) {
-      Wgmma::run(c, a, core_matrices(x + (plane * kSteps + step) * 2 * kCoreBytes, kCoreBytes, kXVectors * 512));
+      Wgmma::run(c, a, core_matrices(x + (plane * steps + step) * kStepBytes, kCoreBytes, planes * steps * kStepBytes));
     }
   }
 };
@@ -140,9 +142,9 @@ struct Int8RowsOperand {
     const uint32_t b[2] = {step == 0 ? x.x : x.z, step == 0 ? x.y : x.w};
     mma_s8(c, a, b);
   }
-  template <int tiles>
+  template <int steps, int tiles>
   static __device__ __forceinline__ void start(WarpgroupSums<int32_t, tiles>& c, const uint32_t (&a)[4], uint32_t x, int step) {
-    wgmma_s8(c, a, core_matrices(x + step * 2 * kCoreBytes, kCoreBytes, kXVectors * 512));
+    wgmma_s8(c, a, core_matrices(x + step * kStepBytes, kCoreBytes, steps * kStepBytes));
   }
 };
 

@@ -70,22 +70,22 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(int rounds, uint32_t ones
   if (all == kNever) *sink = all;
 }
 
-constexpr int kWgmmaChains = 2;  // of a warpgroup, two of which have a multiprocessor's registers
+constexpr int kWgmmaTiles = 16, kWgmmaChains = 2;  // of a warpgroup, two of which have a multiprocessor's registers
 constexpr uint32_t kWgmmaColumnBytes = 2 * kCoreBytes;
-constexpr size_t kWgmmaBytes = size_t{kWarpgroupTiles} * kWgmmaColumnBytes;
+constexpr size_t kWgmmaBytes = size_t{kWgmmaTiles} * kWgmmaColumnBytes;
 
-template <class Sum, void (*wgmma)(WarpgroupSums<Sum>&, const uint32_t (&)[4], uint64_t)>
+template <class Sum, void (*wgmma)(WarpgroupSums<Sum, kWgmmaTiles>&, const uint32_t (&)[4], uint64_t)>
 __global__ void __launch_bounds__(kThreads) wgmma_kernel(int rounds, uint32_t ones, uint32_t* sink) {
   wait_for_earlier_kernels();
   auto* b = shared_memory<uint32_t>();
   for (int i = threadIdx.x; i < static_cast<int>(kWgmmaBytes / sizeof *b); i += kThreads) b[i] = ones;
   show_to_products();
   __syncthreads();
-  WarpgroupSums<Sum> sums[kWgmmaChains] = {};
+  WarpgroupSums<Sum, kWgmmaTiles> sums[kWgmmaChains] = {};
   const auto hold_sums = [&] {
 #pragma unroll
-    for (int i = 0; i < kWgmmaChains * kWarpgroupTiles * 4; ++i) {
-      hold(sums[i / (4 * kWarpgroupTiles)][i / 4 % kWarpgroupTiles][i % 4]);
+    for (int i = 0; i < kWgmmaChains * kWgmmaTiles * 4; ++i) {
+      hold(sums[i / (4 * kWgmmaTiles)][i / 4 % kWgmmaTiles][i % 4]);
     }
   };
   hold_sums();
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(kThreads) wgmma_kernel(int rounds, uint32_t on
   hold_sums();
   uint32_t all = 0;
 #pragma unroll
-  for (int i = 0; i < kWgmmaChains * kWarpgroupTiles * 4; ++i) {
-    all ^= bits(sums[i / (4 * kWarpgroupTiles)][i / 4 % kWarpgroupTiles][i % 4]);
+  for (int i = 0; i < kWgmmaChains * kWgmmaTiles * 4; ++i) {
+    all ^= bits(sums[i / (4 * kWgmmaTiles)][i / 4 % kWgmmaTiles][i % 4]);
   }
   if (all == kNever) *sink = all;
 }
@@ -119,7 +119,7 @@ cudaError_t read_memory(const Launch& launch, const void* memory, size_t bytes, 
 double operations(const Launch& launch, Unit unit, int rounds) {
   constexpr double kMultiplyAdd = 2, kMma = kMultiplyAdd * 16 * 8;
   if (launch.has_wgmma && unit != Unit::kF32) {
-    constexpr double kWgmma = kMultiplyAdd * kWarpgroupRows * kWarpgroupTiles * 8;
+    constexpr double kWgmma = kMultiplyAdd * kWarpgroupRows * kWgmmaTiles * 8;
     return kWgmma * (unit == Unit::kBf16 ? 16 : 32) * kWgmmaChains * rounds * launch.sm_count * (kThreads / kWarpgroup);
   }
   const double of_warp = unit == Unit::kF32    ? kMultiplyAdd * kWarp * kFmaChains

@@ -164,22 +164,23 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   if (by_int8_blocks) round_blocks(v);
-  unsigned char* begin = to.tiles + (tile * to.blocks + block) * 1024 * planes;
   if (products.by_warpgroups != 0) {
-    auto* cores = reinterpret_cast<uint32_t*>(begin) + lane;
+    const int parts = parts_of_block(products.block_tiles, planes), steps_of_part = 4 / parts;
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
+      unsigned char* part = to.part(products.block_tiles, parts, 1024 * planes / parts, tile, block, step / steps_of_part);
+      uint32_t* cores = reinterpret_cast<uint32_t*>(part) + step % steps_of_part * 2 * kWarp + lane;
       const uint4 both = two_planes<f16>(v[step]);
-      cores[step * 2 * kWarp] = both.x;
-      cores[(step * 2 + 1) * kWarp] = both.y;
+      cores[0] = both.x;
+      cores[kWarp] = both.y;
       if constexpr (planes == 2) {
-        cores[(step * 2 + 8) * kWarp] = both.z;
-        cores[(step * 2 + 9) * kWarp] = both.w;
+        cores[steps_of_part * 2 * kWarp] = both.z;
+        cores[(steps_of_part * 2 + 1) * kWarp] = both.w;
       }
     }
     return;
   }
-  auto* out = reinterpret_cast<uint4*>(begin);
+  auto* out = reinterpret_cast<uint4*>(to.tiles + (tile * to.blocks + block) * 1024 * planes);
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     if constexpr (planes == 2) {
@@ -233,13 +234,14 @@ __global__ void __launch_bounds__(kThreads) prepare_int8_kernel(const __grid_con
       if (k + byte < x.cols) words[i] |= row.byte(x.at(tile * kTokens + g, k + byte)) << 8 * byte;
     }
   }
-  unsigned char* begin = to.tiles + (tile * to.blocks + block) * 512;
   if (products.by_warpgroups != 0) {
+    auto* cores = reinterpret_cast<uint32_t*>(to.part(products.block_tiles, 1, 512, tile, block, 0)) + lane;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) reinterpret_cast<uint32_t*>(begin)[i * kWarp + lane] = words[i];
+    for (int i = 0; i < 4; ++i) cores[i * kWarp] = words[i];
     return;
   }
-  reinterpret_cast<uint4*>(begin)[lane] = make_uint4(words[0], words[1], words[2], words[3]);
+  reinterpret_cast<uint4*>(to.tiles + (tile * to.blocks + block) * 512)[lane] =
+      make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 template <int most>

@@ -4,10 +4,11 @@
 //   one such plane      [tile][block][2 k32][lane] {k16 0: b0, b1, k16 1: b0, b1};   x rounded once: CHORAL_X_16
 //   int8 rows           [tile][block][lane] {k32 0: b0, b1, k32 1: b0, b1}
 //   f32                 [tile][block][8 rows][64]
-// A warpgroup's products want registers of all lanes beside each other, the core matrices of wgmma.h:
-//   planes of 16 bits   [tile][block][plane][4 k16][2][lane]
-//   int8 rows           [tile][block][2 k32][2][lane]
-// and a factor for each row, by which its sums are multiplied in the end.
+// A warpgroup's products want registers of all lanes beside each other, the core matrices of wgmma.h, and a group of tiles comes
+// to shared memory in one piece, a block of 64 columns or, where that is large, half of them:
+//   planes of 16 bits   [group of tiles][block][part][tile][plane][k16 of the part][2][lane]
+//   int8 rows           [group of tiles][block][tile][2 k32][2][lane]
+// There is a factor for each row, by which its sums are multiplied in the end.
 #pragma once
 
 #include "packed_weight.h"
@@ -24,6 +25,9 @@ __host__ __device__ constexpr int prepared_block_bytes(const PackedWeight& w) {
   return w.format == Format::kInt8Rows ? 512 : w.format == Format::kF32 ? 2048 : 1024 * x_planes(w);
 }
 
+// In how many parts a block of a group of tiles comes.
+__host__ __device__ constexpr int parts_of_block(int group_tiles, int planes) { return group_tiles * planes > 32 ? 2 : 1; }
+
 // Of one product.
 struct PreparedX {
   unsigned char* tiles;
@@ -36,6 +40,11 @@ struct PreparedX {
   template <class Operand>
   __device__ __forceinline__ const unsigned char* block(int64_t tile, int64_t block) const {
     return tiles + (tile * blocks + block) * (Operand::kXVectors * 512);
+  }
+  // A tile's in a part, of so many bytes, for a warpgroup.
+  __device__ __forceinline__ unsigned char* part(int group_tiles, int parts, int bytes, int64_t tile, int64_t block,
+                                                 int part) const {
+    return tiles + (((tile / group_tiles * blocks + block) * parts + part) * group_tiles + tile % group_tiles) * bytes;
   }
 };
 

@@ -80,17 +80,30 @@ struct Products {
   __device__ __forceinline__ Output output(int i) const { return {{of[i].y, y_stride}, of[i].bias, accumulate != 0}; }
 };
 
-// How many tiles of x a block takes of a product with so many; x of more than eight is the wide kernel's.
-constexpr int32_t tiles_of_block(Format format, int64_t row_tiles) {
+// How many tiles of x a block takes of a product with so many; x of more than eight is the wide kernel's. Of one product of many,
+// and of scaled weights, 16 at most.
+constexpr int32_t tiles_of_block(Format format, int64_t row_tiles, bool is_one) {
   if (format == Format::kF32) return 1;
-  return row_tiles <= 2 ? static_cast<int32_t>(row_tiles) : row_tiles <= 4 ? 4 : row_tiles <= 8 ? 8 : 16;
+  for (const int32_t tiles : {1, 2, 4, 8, 16}) {
+    if (row_tiles <= tiles) return tiles;
+  }
+  return is_one && !has_folds(format) ? 32 : 16;
 }
 
-// Of W, in a block of the kernel on wgmma; half of them where W is scaled or x has up to 64 rows.
-inline constexpr int kWarpgroupBlockRows = 256;
+// Row tiles of W that a warp has in the kernel on wgmma; a block has eight warps.
+__host__ __device__ constexpr int warpgroup_row_tiles(bool is_scaled, int block_tiles) {
+  return !is_scaled && block_tiles == 16 ? 2 : 1;
+}
 
-inline size_t prepared_bytes(const PackedWeight& w, int64_t tiles) {
-  return static_cast<size_t>(tiles * (w.blocks * prepared_block_bytes(w) + kTokens * int64_t{sizeof(float) + sizeof(uint32_t)}));
+// Of whole groups of tiles.
+template <int most>
+size_t prepared_bytes(const Products<most>& p) {
+  return static_cast<size_t>(round_up(p.tile_count, p.block_tiles)) * p.form.blocks * prepared_block_bytes(p.form);
+}
+// And the factors and largest elements behind them, of each row.
+template <int most>
+size_t scratch_of_x(const Products<most>& p) {
+  return prepared_bytes(p) + static_cast<size_t>(p.tile_count) * kTokens * (sizeof(float) + sizeof(uint32_t));
 }
 
 // Sums of sections (matmul_stream_inl.h) of so many tiles of x at most lie behind the prepared rows, where they are not too

@@ -4,7 +4,7 @@
 // The order of a sum, whatever the kernel, the tile and the number of rows of x: k is cut into sections of `section_blocks` · 64
 // columns, at most eight; within one, steps in order, of x's planes the high one first, and of scaled weights each fold (16, 32
 // or 64 columns) as a sum of its own, acc = fma(sum, scale, acc), then with minima acc = fma(min, sum of x, acc); sections are
-// added in order, from 0. multiply_block, start_block and add_section are the only places that know.
+// added in order, from 0. multiply_block, start_part and add_section are the only places that know.
 #pragma once
 
 #include "element_place.h"
@@ -142,25 +142,28 @@ struct SectionSums {
     }
   }
 
-  // The same by the warpgroup's products, a group that runs on behind it: a block is a fold, there are no minima, and x is the
-  // address of its block in shared memory. Between a wait for the group and any use of its sums comes hold_products(), and one
-  // more behind what wrote them. Row tiles take turns, since a product that follows another to the same sums waits for it.
-  __device__ __forceinline__ void start_block(const WeightBlock<Operand> (&w)[row_tiles], uint32_t x) {
-    uint32_t a[row_tiles][Operand::kSteps][4];
+  // The same of one of a block's parts by the warpgroup's products, a group that runs on behind it: a block is a fold, there are
+  // no minima, and x is the address of its part in shared memory. Between a wait for the group and any use of its sums comes
+  // hold_products(), and one more behind what wrote them. Row tiles take turns, since a product that follows another to the same
+  // sums waits for it.
+  template <int parts>
+  __device__ __forceinline__ void start_part(const WeightBlock<Operand> (&w)[row_tiles], uint32_t x, int part) {
+    constexpr int kSteps = Operand::kSteps / parts;
+    uint32_t a[row_tiles][kSteps][4];
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
-      for (int step = 0; step < Operand::kSteps; ++step) {
-        Operand::fragment(w[m].vectors, step, a[m][step]);
+      for (int step = 0; step < kSteps; ++step) {
+        Operand::fragment(w[m].vectors, part * kSteps + step, a[m][step]);
 #pragma unroll
         for (uint32_t& reg : a[m][step]) hold(reg);
       }
     }
     start_group();
 #pragma unroll
-    for (int step = 0; step < Operand::kSteps; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-      for (int m = 0; m < row_tiles; ++m) Operand::start(products()[m], a[m][step], x, step);
+      for (int m = 0; m < row_tiles; ++m) Operand::template start<kSteps>(products()[m], a[m][step], x, step);
     }
     end_group();
   }

@@ -1,6 +1,6 @@
-// Products of a warpgroup, sm_90a's: four warps, whose first is a multiple of four, multiply 64 rows of A by 32, 64 or 128
-// columns of B. Warp w has rows 16w to 16w + 15 of A and of the sums in the fragments of mma (ptx.h); B, here rows of x, lies in
-// shared memory. They run beside the warps' own code, so
+// Products of a warpgroup, sm_90a's: four warps, whose first is a multiple of four, multiply 64 rows of A by 32, 64, 128
+// or 256 columns of B. Warp w has rows 16w to 16w + 15 of A and of the sums in the fragments of mma (ptx.h); B, here rows of x,
+// lies in shared memory. They run beside the warps' own code, so
 //   - start_group() comes before the first product of a group, behind whatever wrote its registers, end_group() after its last;
 //   - nobody reads or writes a group's sums or the shared memory of its B before wait_groups() says that it is done;
 //   - what threads wrote to shared memory (copies too) is seen behind show_to_products() of the writer and a barrier.
@@ -17,7 +17,7 @@ namespace choral_cuda {
 
 inline constexpr int kWarpgroup = 128;      // threads
 inline constexpr int kWarpgroupRows = 64;   // of A
-inline constexpr int kWarpgroupTiles = 16;  // of eight columns of B, at most
+inline constexpr int kWarpgroupTiles = 32;  // of eight columns of B, at most
 inline constexpr int kCoreBytes = 128;
 
 // B from `address` in shared memory on (shared_address()): core matrices that follow each other along k lie `k_bytes` apart,
@@ -49,12 +49,23 @@ namespace choral_cuda {
 #define CHORAL_16_TILES(kind)                                                                                     \
   CHORAL_8_TILES(kind), CHORAL_TILE(kind, 8), CHORAL_TILE(kind, 9), CHORAL_TILE(kind, 10), CHORAL_TILE(kind, 11), \
       CHORAL_TILE(kind, 12), CHORAL_TILE(kind, 13), CHORAL_TILE(kind, 14), CHORAL_TILE(kind, 15)
+#define CHORAL_32_TILES(kind)                                                                                            \
+  CHORAL_16_TILES(kind), CHORAL_TILE(kind, 16), CHORAL_TILE(kind, 17), CHORAL_TILE(kind, 18), CHORAL_TILE(kind, 19),     \
+      CHORAL_TILE(kind, 20), CHORAL_TILE(kind, 21), CHORAL_TILE(kind, 22), CHORAL_TILE(kind, 23), CHORAL_TILE(kind, 24), \
+      CHORAL_TILE(kind, 25), CHORAL_TILE(kind, 26), CHORAL_TILE(kind, 27), CHORAL_TILE(kind, 28), CHORAL_TILE(kind, 29), \
+      CHORAL_TILE(kind, 30), CHORAL_TILE(kind, 31)
 #define CHORAL_16_SUMS "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define CHORAL_32_SUMS CHORAL_16_SUMS ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define CHORAL_64_SUMS                                                       \
   CHORAL_32_SUMS                                                             \
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49" \
   ",%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define CHORAL_128_SUMS                                                          \
+  CHORAL_64_SUMS                                                                 \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"             \
+  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"             \
+  ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111" \
+  ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 // C += A·B for each number of B's tiles: `shape_begin` and `shape_end` are the instruction's name around B's columns.
 #define CHORAL_PRODUCTS(name, Sum, kind, shape_begin, shape_end, end)                                  \
   __device__ __forceinline__ void name(WarpgroupSums<Sum, 4>& c, const uint32_t(&a)[4], uint64_t b) {  \
@@ -70,6 +81,11 @@ namespace choral_cuda {
   __device__ __forceinline__ void name(WarpgroupSums<Sum, 16>& c, const uint32_t(&a)[4], uint64_t b) { \
     CHORAL_WGMMA(shape_begin "128" shape_end " {" CHORAL_64_SUMS "},{%64,%65,%66,%67},%68" end         \
                  : CHORAL_16_TILES(kind)                                                               \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                \
+  }                                                                                                    \
+  __device__ __forceinline__ void name(WarpgroupSums<Sum, 32>& c, const uint32_t(&a)[4], uint64_t b) { \
+    CHORAL_WGMMA(shape_begin "256" shape_end " {" CHORAL_128_SUMS "},{%128,%129,%130,%131},%132" end   \
+                 : CHORAL_32_TILES(kind)                                                               \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                \
   }
 
@@ -99,9 +115,11 @@ __device__ __forceinline__ uint32_t shared_address(const void* shared) {
 #undef CHORAL_4_TILES
 #undef CHORAL_8_TILES
 #undef CHORAL_16_TILES
+#undef CHORAL_32_TILES
 #undef CHORAL_16_SUMS
 #undef CHORAL_32_SUMS
 #undef CHORAL_64_SUMS
+#undef CHORAL_128_SUMS
 #undef CHORAL_PRODUCTS
 
 }  // namespace choral_cuda

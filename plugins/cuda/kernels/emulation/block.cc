@@ -48,18 +48,10 @@ uint32_t barriers = 0;
 
 State& self() { return static_cast<State&>(*current_thread); }
 
-void wait_while(const uint32_t* word, const char* at) {
-  State& me = self();
-  me.waits_for = word;
-  me.seen = *word;
-  me.at = at;
-  me.fiber->leave();
-  me.waits_for = nullptr;
-}
-
 void start_threads(const std::function<void()>& body) {
   const dim3& t = current_block->threads;
   barrier_arrived = 0;
+  current_block->barriers.reset();
   for (size_t i = 0; i < warps.size(); ++i) warps[i] = Warp{.first_thread = static_cast<int>(i) * kWarpLanes};
   for (size_t i = 0; i < states.size(); ++i) {
     State& s = states[i];
@@ -115,7 +107,7 @@ void fail(const char* what) {
 
 void run_grid(dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()>& body) {
   const size_t count = size_t{threads.x} * threads.y * threads.z;
-  Block block{.threads = threads, .blocks = blocks, .shared_bytes = shared_bytes};
+  Block block{.threads = threads, .blocks = blocks, .shared_bytes = shared_bytes, .barriers = nullptr};
   current_block = &block;
   if (count == 0 || count > 1024 || count % kWarpLanes != 0) fail("a block has 1 to 32 whole warps");
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535) fail("a grid of impossible size");
@@ -137,6 +129,15 @@ void run_grid(dim3 blocks, dim3 threads, size_t shared_bytes, const std::functio
     }
   }
   current_block = nullptr;
+}
+
+void wait_while(const uint32_t* word, const char* at) {
+  State& me = self();
+  me.waits_for = word;
+  me.seen = *word;
+  me.at = at;
+  me.fiber->leave();
+  me.waits_for = nullptr;
 }
 
 void barrier() {

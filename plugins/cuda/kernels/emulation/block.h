@@ -27,6 +27,7 @@ inline constexpr int kWarpLanes = 32;
 struct Warp;
 struct Fiber;
 struct AsyncProducts;  // emulated_wgmma.cc
+struct CopyBarriers;   // emulated_barriers.cc
 
 struct Thread {
   uint3 index{};
@@ -41,6 +42,7 @@ struct Block {
   dim3 threads, blocks;
   unsigned char* shared = nullptr;
   size_t shared_bytes = 0;
+  std::shared_ptr<CopyBarriers> barriers;
 };
 
 extern Thread* current_thread;
@@ -51,6 +53,9 @@ void run_grid(dim3 blocks, dim3 threads, size_t shared_bytes, const std::functio
 
 // All threads of the block come here, or nobody goes on.
 void barrier();
+
+// The calling thread goes on once the word has changed; `at` says where it waits.
+void wait_while(const uint32_t* word, const char* at);
 
 // All lanes of the warp come here with an operand each; the last one does `what` to all operands.
 using Meeting = void (*)(void* const* operands);

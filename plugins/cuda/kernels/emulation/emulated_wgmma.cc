@@ -159,6 +159,7 @@ void start(WarpgroupSums<Sum, tiles>& c, const uint32_t (&a)[4], uint64_t b) {
 CHORAL_PRODUCTS(4)
 CHORAL_PRODUCTS(8)
 CHORAL_PRODUCTS(16)
+CHORAL_PRODUCTS(32)
 #undef CHORAL_PRODUCTS
 
 void start_group() { own().started = true; }
@@ -183,6 +184,8 @@ void wait_until_under_way(int groups) {
     std::memcpy(kept.first, kept.second.data(), kept.second.size());
     return true;
   });
+  // A warp waits as one: what one lane does next comes behind the products of all.
+  cuda_emulation::meet([](void* const*) {}, nullptr);
 }
 
 }  // namespace choral_cuda

@@ -16,6 +16,7 @@ namespace choral_cuda {
 CHORAL_PRODUCTS(4)
 CHORAL_PRODUCTS(8)
 CHORAL_PRODUCTS(16)
+CHORAL_PRODUCTS(32)
 #undef CHORAL_PRODUCTS
 
 void start_group();

@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "../../emulation/rounding.h"
+#include "barriers.h"
 #include "kernel_testing.h"
 #include "launch.h"
 #include "test_weight.h"
-#include "wgmma.h"
 
 namespace choral_cuda {
 namespace {
@@ -122,6 +122,58 @@ class WarpgroupProducts : public ::testing::Test {
 };
 
 using WarpgroupProductsDeathTest = WarpgroupProducts;
+
+// A ring of two places, which one thread fills as soon as the others have left them.
+TEST(CopyBarriers, HandPlacesFromCopyToReadersAndBack) {
+  constexpr int kRounds = 5;
+  constexpr uint32_t kBytes = 64;
+  alignas(16) uint32_t source[kRounds][kBytes / 4];
+  for (int round = 0; round < kRounds; ++round) std::fill_n(source[round], kBytes / 4, 100u + round);
+  std::vector<uint32_t> seen;
+  run(2 * kWarp, 2 * kBytes + 4 * kBarrierBytes, [&] {
+    auto* shared = shared_memory<unsigned char>();
+    const uint32_t places = shared_address(shared), there = places + 2 * kBytes, done = there + 2 * kBarrierBytes;
+    if (threadIdx.x == 0) {
+      for (uint32_t i = 0; i < 2; ++i) start_barrier(there + i * kBarrierBytes, 1), start_barrier(done + i * kBarrierBytes, 2);
+    }
+    __syncthreads();
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      const uint32_t place = round % 2, parity = round / 2 % 2;
+      if (threadIdx.x == 0) {
+        if (round >= 2) wait_phase(done + place * kBarrierBytes, parity ^ 1);
+        arrive_and_expect(there + place * kBarrierBytes, kBytes);
+        copy_bulk(places + place * kBytes, source[round], kBytes, there + place * kBarrierBytes);
+      }
+      wait_phase(there + place * kBarrierBytes, parity);
+      if (threadIdx.x == kWarp) seen.push_back(reinterpret_cast<uint32_t*>(shared + place * kBytes)[kBytes / 4 - 1]);
+      __syncwarp();
+      if (threadIdx.x % kWarp == 0) arrive(done + place * kBarrierBytes);
+    }
+  });
+  EXPECT_EQ(seen, (std::vector<uint32_t>{100, 101, 102, 103, 104}));
+}
+
+TEST(CopyBarriersDeathTest, EndTheProcessOverWhatADeviceWouldNotDo) {
+  const auto with_barrier = [](const std::function<void(uint32_t barrier)>& body) {
+    run(kWarp, 128 + kBarrierBytes, [&] {
+      if (threadIdx.x == 0) {
+        start_barrier(128, 1);
+        body(128);
+      }
+    });
+  };
+  EXPECT_DEATH(with_barrier([](uint32_t) { arrive(64); }), "was not started");
+  EXPECT_DEATH(with_barrier([](uint32_t) { start_barrier(136, 1); }), "a barrier of copies beyond shared memory");
+  EXPECT_DEATH(with_barrier([](uint32_t barrier) { copy_bulk(8, nullptr, 16, barrier); }), "no multiple of 16");
+  EXPECT_DEATH(with_barrier([](uint32_t barrier) { copy_bulk(128, nullptr, 16, barrier); }),
+               "cp.async.bulk beyond shared memory");
+  EXPECT_DEATH(with_barrier([](uint32_t barrier) { wait_phase(barrier, 0); }), "waits at a barrier of copies");
+  EXPECT_DEATH(with_barrier([](uint32_t barrier) {
+                 arrive_and_expect(barrier, 16);
+                 arrive(barrier);
+               }),
+               "more arrivals at a barrier of copies than it counts");
+}
 
 TEST_F(WarpgroupProducts, AreThereWhenTheyAreWaitedFor) {
   std::vector<std::array<std::array<float, 4>, kWarpgroupTiles>> sums(kWarpgroup);
