@@ -144,4 +144,9 @@ std::string other_base_note(std::string_view made_for, std::span<const std::stri
                      printable(names.front()));
 }
 
+Status check_lora_name(std::string_view made_for, std::span<const std::string> names) {
+  const std::string note = other_base_note(made_for, names);
+  return note.empty() ? Status() : invalid_argument("--strict: {}; load that base, or leave --strict out", note);
+}
+
 }  // namespace choral::lora

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
+
 namespace choral::lora {
 
 enum class BaseMatch : uint8_t { kUnknown, kSame, kDifferent };
@@ -18,5 +20,7 @@ BaseMatch match_base(std::string_view made_for, std::span<const std::string> nam
 
 // What to tell the user when they differ; else empty.
 std::string other_base_note(std::string_view made_for, std::span<const std::string> names);
+// The same as the refusal that --strict asks for.
+Status check_lora_name(std::string_view made_for, std::span<const std::string> names);
 
 }  // namespace choral::lora

@@ -34,8 +34,9 @@ Result<Readiness> LoRAModelManager::add_adapter(AdapterKey key, PackedVoice voic
   const auto [entry, added] = registered_.try_emplace(key, std::move(voice));
   if (!added) return already_exists("adapter id {} is registered", key.value());
   if (device_adapters_ == nullptr) return Readiness::kReady;
-  auto placed = or_out_of_memory("an adapter cannot be put into the device's memory",
-                                 [&, &registered = entry->second] { return device_adapters_->add(key, registered); });
+  auto placed = or_out_of_memory("an adapter cannot be put into the device's memory", [&, &registered = entry->second] {
+    return device_adapters_->activate_adapter(key, registered);
+  });
   if (!placed.ok() || *placed == Readiness::kComing) registered_.erase(entry);
   return placed;
 }
@@ -49,7 +50,7 @@ void LoRAModelManager::set_wake(std::function<void()> wake) {
 }
 
 bool LoRAModelManager::remove_adapter(AdapterKey key) {
-  if (device_adapters_ != nullptr) device_adapters_->forget(key);
+  if (device_adapters_ != nullptr) device_adapters_->deactivate_adapter(key);
   return registered_.erase(key) == 1;
 }
 

@@ -5,24 +5,38 @@
 namespace choral::lora {
 
 void BatchLoRADataMapper::reserve(int64_t max_rows) {
-  for (auto* values : {&starts_, &lengths_, &indices_}) values->reserve(max_rows);
+  for (auto* values : {&starts_, &lengths_, &indices_, &row_indices_}) values->reserve(max_rows);
 }
 
-void BatchLoRADataMapper::map_rows(std::span<const int32_t> indices) {
+void BatchLoRADataMapper::map_sequence_to_adapters(const LoRARows& rows, std::span<const int32_t> stack_position) {
   for (auto* values : {&starts_, &lengths_, &indices_}) values->clear();
-  row_count_ = std::ssize(indices);
-  max_length_ = 0;
-  no_lora_ = true;
-  for (size_t begin = 0; begin < indices.size();) {
-    size_t end = begin + 1;
-    while (end < indices.size() && indices[end] == indices[begin]) ++end;
-    starts_.push_back(static_cast<int32_t>(begin));
-    lengths_.push_back(static_cast<int32_t>(end - begin));
-    indices_.push_back(indices[begin]);
-    max_length_ = std::max(max_length_, static_cast<int64_t>(end - begin));
-    no_lora_ = no_lora_ && indices[begin] < 0;
-    begin = end;
+  int64_t end = 0;
+  for (const LoRARun& run : rows.runs) {
+    append(run.start - end, -1);
+    append(run.length, run.index == 0 ? -1 : stack_position[run.index]);
+    end = run.start + run.length;
   }
+  append(rows.count - end, -1);
+  max_length_ = lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end());
+  no_lora_ = std::all_of(indices_.begin(), indices_.end(), [](int32_t position) { return position < 0; });
+  create_batch_indices();
+}
+
+void BatchLoRADataMapper::append(int64_t length, int32_t position) {
+  if (length == 0) return;
+  const auto rows = static_cast<int32_t>(length);
+  if (!indices_.empty() && indices_.back() == position) {
+    lengths_.back() += rows;
+    return;
+  }
+  starts_.push_back(starts_.empty() ? 0 : starts_.back() + lengths_.back());
+  lengths_.push_back(rows);
+  indices_.push_back(position);
+}
+
+void BatchLoRADataMapper::create_batch_indices() {
+  row_indices_.clear();
+  for (size_t i = 0; i < indices_.size(); ++i) row_indices_.insert(row_indices_.end(), lengths_[i], indices_[i]);
 }
 
 }  // namespace choral::lora

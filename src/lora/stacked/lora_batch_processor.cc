@@ -5,10 +5,7 @@
 namespace choral::lora {
 
 void LoRABatchProcessor::reserve(int64_t max_tokens) {
-  for (Rows* rows : {&tokens_, &prompts_}) {
-    rows->indices.reserve(max_tokens);
-    rows->mapper.reserve(max_tokens);
-  }
+  for (Rows* rows : {&tokens_, &prompts_}) rows->mapper.reserve(max_tokens);
 }
 
 const LoRABatch& LoRABatchProcessor::prepare_batch(const platform::Context& ctx, const LoRAMapping& mapping,
@@ -21,16 +18,15 @@ const LoRABatch& LoRABatchProcessor::prepare_prompt_batch(const platform::Contex
   return prepare(ctx, mapping.prompt_mapping, stack_position, false, prompts_);
 }
 
-const LoRABatch& LoRABatchProcessor::prepare(const platform::Context& ctx, std::span<const int32_t> mapping,
+const LoRABatch& LoRABatchProcessor::prepare(const platform::Context& ctx, const LoRARows& mapping,
                                              std::span<const int32_t> stack_position, bool is_prefill, Rows& rows) {
-  LoRAMapping::create_batch_indices(mapping, stack_position, rows.indices);
-  rows.mapper.map_rows(rows.indices);
+  BatchLoRADataMapper& mapper = rows.mapper;
+  mapper.map_sequence_to_adapters(mapping, stack_position);
   const auto place = [&](std::span<const int32_t> values, bool needed) {
     return needed ? platform::place_indices(ctx, values) : platform::IndexArray<int32_t>(values, nullptr);
   };
-  const BatchLoRADataMapper& mapper = rows.mapper;
   const bool by_row = !mapper.no_lora(), by_sequence = by_row && is_prefill;
-  rows.batch = {.indices = place(rows.indices, by_row),
+  rows.batch = {.indices = place(mapper.row_indices(), by_row),
                 .sequences = {.starts = place(mapper.starts(), by_sequence),
                               .lengths = place(mapper.lengths(), by_sequence),
                               .slots = place(mapper.indices(), by_sequence),

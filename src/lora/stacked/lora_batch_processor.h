@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "lora/stacked/batch_lora_data_mapper.h"
 #include "lora/stacked/lora_mapping.h"
@@ -24,8 +23,8 @@ class LoRABatchProcessor {
  public:
   void reserve(int64_t max_tokens);
 
-  // The step's rows. stack_position[index of the mapping] is an active adapter's place in the stacks; -1 for others. Valid, as
-  // the arrays in the step's memory are, until the step ends.
+  // The step's rows. stack_position is as BatchLoRADataMapper has it. Valid, as the arrays in the step's memory are, until the
+  // step ends.
   const LoRABatch& prepare_batch(const platform::Context& ctx, const LoRAMapping& mapping,
                                  std::span<const int32_t> stack_position);
   // The rows of mapping.prompt_mapping, each by itself; until the enclosing StepMark or the next call.
@@ -34,12 +33,11 @@ class LoRABatchProcessor {
 
  private:
   struct Rows {
-    std::vector<int32_t> indices;
     BatchLoRADataMapper mapper;
     LoRABatch batch;
   };
-  static const LoRABatch& prepare(const platform::Context& ctx, std::span<const int32_t> mapping,
-                                  std::span<const int32_t> stack_position, bool is_prefill, Rows& rows);
+  static const LoRABatch& prepare(const platform::Context& ctx, const LoRARows& mapping, std::span<const int32_t> stack_position,
+                                  bool is_prefill, Rows& rows);
 
   Rows tokens_, prompts_;
 };

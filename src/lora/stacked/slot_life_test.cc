@@ -52,7 +52,7 @@ class SlotLifeTest : public ::testing::Test {
   // Whether a voice that begins was copied into a slot, which allocates more than its place among those that run.
   static bool is_copied(StackedAdapters& adapters, AdapterKey key, const PackedVoice& voice) {
     Status status;
-    const auto count = choral::testing::count_allocations([&] { status = adapters.add(key, voice).status(); });
+    const auto count = choral::testing::count_allocations([&] { status = adapters.activate_adapter(key, voice).status(); });
     CHORAL_CHECK(status.ok(), status.message());
     return count.allocations > 1;
   }
@@ -75,7 +75,7 @@ TEST_F(SlotLifeTest, AVoiceThatBeginsAgainIsNotCopiedAgain) {
   const PackedVoice voice{{adapter, 1.0F}}, louder{{adapter, 2.0F}}, higher{{packed(9), 1.0F}};
   EXPECT_TRUE(is_copied(*adapters, AdapterKey(1), voice));
   const auto before = values(*adapters, voice, 16);
-  adapters->forget(AdapterKey(1));
+  adapters->deactivate_adapter(AdapterKey(1));
   EXPECT_TRUE(is_copied(*adapters, AdapterKey(1), louder)) << "another factor is another voice, whatever its key";
   EXPECT_TRUE(is_copied(*adapters, AdapterKey(2), higher)) << "its stacks are larger, and who ended is in them too";
   EXPECT_EQ(values(*adapters, voice, 16), before);
@@ -101,8 +101,8 @@ TEST_F(SlotLifeTest, WhatTheHostDropsFreesItsSlot) {
   ASSERT_TRUE(is_copied(*adapters, AdapterKey(1), stays));
   ASSERT_TRUE(is_copied(*adapters, AdapterKey(2), PackedVoice{{dropped, 1.0F}}));
   ASSERT_TRUE(is_copied(*adapters, AdapterKey(3), another));
-  adapters->forget(AdapterKey(1));
-  adapters->forget(AdapterKey(2));
+  adapters->deactivate_adapter(AdapterKey(1));
+  adapters->deactivate_adapter(AdapterKey(2));
   dropped = nullptr;
   EXPECT_TRUE(watched.expired()) << "a slot keeps no panels of the host";
   EXPECT_TRUE(is_copied(*adapters, AdapterKey(2), comes)) << "in larger stacks, which the dropped one is not copied to";
@@ -122,9 +122,9 @@ RC_GTEST_FIXTURE_PROP(SlotLifeTest, TheLongestUnusedLeavesAndNobodyWhoRuns, ()) 
   for (auto& listed : list) listed.voice = {{packed(), 1.0F}};
   constexpr int64_t kSlots = 4;  // as many as stacks have at first
   const auto by_number = stacked({.max_slots = kSlots});
-  RC_ASSERT(by_number->add(AdapterKey(1), list.front().voice).ok());
+  RC_ASSERT(by_number->activate_adapter(AdapterKey(1), list.front().voice).ok());
   const auto by_bytes = stacked({.max_slots = 2 * kSlots, .budget_bytes = by_number->pool().size_bytes()});
-  by_number->forget(AdapterKey(1));
+  by_number->deactivate_adapter(AdapterKey(1));
   const bool few_bytes = *rc::gen::arbitrary<bool>();
   list.front().has_slot = !few_bytes;
   const auto& adapters = few_bytes ? by_bytes : by_number;
@@ -134,7 +134,7 @@ RC_GTEST_FIXTURE_PROP(SlotLifeTest, TheLongestUnusedLeavesAndNobodyWhoRuns, ()) 
     auto& one = list[i];
     const AdapterKey key(static_cast<int32_t>(i) + 1);
     if (one.runs) {
-      adapters->forget(key);
+      adapters->deactivate_adapter(key);
       one.runs = false;
       one.last_use = now;
     } else if (*rc::gen::inRange(0, 5) == 0) {
@@ -148,7 +148,7 @@ RC_GTEST_FIXTURE_PROP(SlotLifeTest, TheLongestUnusedLeavesAndNobodyWhoRuns, ()) 
       }
       if (!one.has_slot && slots == kSlots) {
         if (oldest == nullptr) {
-          const Status waits = adapters->add(key, one.voice).status();
+          const Status waits = adapters->activate_adapter(key, one.voice).status();
           RC_ASSERT(waits.code() == Code::kUnavailable);
           RC_ASSERT(::testing::Matches(HasSubstr("adapters that run have the device's slots"))(waits.message()));
           continue;

@@ -81,7 +81,7 @@ struct Device {
   ~Device() { gate.open(); }
 
   Readiness add(int key, const PackedVoice& voice) {
-    const auto added = adapters->add(AdapterKey(key), voice);
+    const auto added = adapters->activate_adapter(AdapterKey(key), voice);
     CHORAL_CHECK(added.ok(), added.status().message());
     return *added;
   }
@@ -194,7 +194,7 @@ TEST(SlotUploads, WhatComesKeepsItsSlotUntilItHasCome) {
   Device device({.max_slots = 1});
   const PackedVoice comes{{of_rank(2), 1.0F}}, another{{of_rank(2), 2.0F}};
   EXPECT_EQ(device.add(1, comes), Readiness::kComing);
-  EXPECT_EQ(device.adapters->add(AdapterKey(2), another).status().code(), Code::kUnavailable);
+  EXPECT_EQ(device.adapters->activate_adapter(AdapterKey(2), another).status().code(), Code::kUnavailable);
   device.bring(1);
   // Nobody asked for it any more: it is one that ended.
   EXPECT_EQ(device.add(2, another), Readiness::kComing);
@@ -202,7 +202,7 @@ TEST(SlotUploads, WhatComesKeepsItsSlotUntilItHasCome) {
   EXPECT_EQ(device.adapters->memory().evictions(), 1);
   device.bring(1);
   EXPECT_EQ(device.add(2, another), Readiness::kReady);
-  EXPECT_EQ(device.adapters->add(AdapterKey(1), comes).status().code(), Code::kUnavailable);
+  EXPECT_EQ(device.adapters->activate_adapter(AdapterKey(1), comes).status().code(), Code::kUnavailable);
 }
 
 TEST(SlotUploads, ASlotIsWrittenFromTheHostsPanelsWhoeverDropsThem) {
@@ -230,7 +230,7 @@ TEST(SlotUploads, ASlotHoldsItsVoiceAndZeros) {
     if (voice == &low) {
       EXPECT_EQ(used.contents(low), fresh.contents(low));
     }
-    used.adapters->forget(AdapterKey(key));
+    used.adapters->deactivate_adapter(AdapterKey(key));
   }
 }
 
@@ -247,7 +247,7 @@ TEST(SlotUploads, WhoHasNoFactorsIsScaledByOne) {
   device.add_and_bring(2, dora);
   EXPECT_THAT(factors(dora), Contains(Ne(1.0F)));
   EXPECT_THAT(factors(plain), Each(1.0F)) << "who was there before";
-  device.adapters->forget(AdapterKey(2));
+  device.adapters->deactivate_adapter(AdapterKey(2));
   device.add_and_bring(3, late);
   EXPECT_THAT(factors(late), Each(1.0F)) << "who comes where one was that has some";
 }
@@ -330,7 +330,7 @@ RC_GTEST_PROP(SlotUploads, EveryReadyVoiceIsInItsSlotAsIfAlone, ()) {
         if (in_flight() > 0) device.bring(1), ++ended;
         break;
       case 1:
-        if (one.runs) device.adapters->forget(AdapterKey(key));
+        if (one.runs) device.adapters->deactivate_adapter(AdapterKey(key));
         one.runs = false;
         break;
       case 2:
@@ -341,7 +341,7 @@ RC_GTEST_PROP(SlotUploads, EveryReadyVoiceIsInItsSlotAsIfAlone, ()) {
         const int32_t slot = device.adapters->pool().find(one.voice);
         const bool there = slot != LoRAMemoryPool::kNoSlot && !device.adapters->pool().coming(slot);
         const int before = in_flight();
-        const auto added = device.adapters->add(AdapterKey(key), one.voice);
+        const auto added = device.adapters->activate_adapter(AdapterKey(key), one.voice);
         begun += in_flight() - before;
         if (!added.ok()) {
           RC_ASSERT(added.status().code() == Code::kUnavailable);
@@ -359,13 +359,13 @@ RC_GTEST_PROP(SlotUploads, EveryReadyVoiceIsInItsSlotAsIfAlone, ()) {
   }
   // Whoever waits gets in when the others have ended.
   for (size_t k = 0; k < list.size(); ++k) {
-    if (list[k].runs) device.adapters->forget(AdapterKey(static_cast<int>(k) + 1));
+    if (list[k].runs) device.adapters->deactivate_adapter(AdapterKey(static_cast<int>(k) + 1));
   }
   while (in_flight() > 0) device.bring(1);
   for (size_t k = 0; k < list.size(); ++k) {
     device.add_and_bring(static_cast<int>(k) + 1, list[k].voice);
     RC_ASSERT(device.contents(list[k].voice) == wanted[k]);
-    device.adapters->forget(AdapterKey(static_cast<int>(k) + 1));
+    device.adapters->deactivate_adapter(AdapterKey(static_cast<int>(k) + 1));
   }
   RC_ASSERT(device.adapters->take_notes().empty());
 }

@@ -98,13 +98,13 @@ void StackedAdapters::begin_step(std::span<const LoRASegment> segments, std::spa
   stack_position_.assign(1, kOnHost);
   look_at_device();
   if (given_up_) segments = {};
-  for (size_t i = 0; i < segments.size(); ++i) use(segments[i].key, voices[i]);
+  LoRARows& mapped = mapping_.index_mapping;
   for (size_t i = 0; i < segments.size(); ++i) {
-    mapping_.add_tokens(0, segments[i].start - std::ssize(mapping_.index_mapping));
-    mapping_.add_tokens(index_of(voices[i]), segments[i].length);
+    const LoRASegment& segment = segments[i];
+    mapped.runs.push_back({segment.start, segment.length, use(segment.key, voices[i])});
+    CHORAL_CHECK(segment.start + segment.length <= rows.count, "a step's segments lie within its rows");
   }
-  CHORAL_CHECK(rows.count >= std::ssize(mapping_.index_mapping), "a step's segments lie within its rows");
-  mapping_.add_tokens(0, rows.count - std::ssize(mapping_.index_mapping));
+  mapped.count = rows.count;
   batch_ = &processor_.prepare_batch(ctx_, mapping_, stack_position_);
 }
 
@@ -117,14 +117,15 @@ void StackedAdapters::look_at_device() {
   CHORAL_LOG(kWarn, "{}", notes_.back());
 }
 
-void StackedAdapters::use(AdapterKey key, const PackedVoice* voice) {
+int32_t StackedAdapters::use(AdapterKey key, const PackedVoice* voice) {
   const auto known = slot_of_.find(key);
   CHORAL_CHECK(known != slot_of_.end(), "a step has a voice that was never added");
   const int32_t slot = known->second;
-  if (slot == kOnHost || mapping_.get_index_for_lora_id(key) != 0) return;
-  mapping_.add_adapter(key, static_cast<int32_t>(voices_.size()));
+  if (slot == kOnHost) return 0;
+  if (const int32_t index = mapping_.get_index_for_lora_id(key); index != 0) return index;
   voices_.push_back(voice);
   stack_position_.push_back(slot);
+  return mapping_.add_adapter(key);
 }
 
 int32_t StackedAdapters::index_of(const PackedVoice* voice) const {
@@ -143,23 +144,21 @@ bool StackedAdapters::any_module(int target, const LoRABatch& batch, Fits fits) 
 
 void StackedAdapters::add_lora_linear(const Context& ctx, int target, MatrixView<const float> x,
                                       const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const {
-  run(ctx, target, *batch_, x, epilogue, y, base);
+  lora_computation_flow(ctx, target, *batch_, x, epilogue, y, base);
 }
 
 void StackedAdapters::add_lora_linear(const Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
                                       const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) {
   const platform::StepMark mark(ctx);
-  mapping_.prompt_mapping.clear();
-  for (const auto& group : groups) {
-    mapping_.add_prompts(0, group.row_begin - std::ssize(mapping_.prompt_mapping));
-    mapping_.add_prompts(index_of(group.voice), group.row_count);
-  }
-  mapping_.add_prompts(0, x.rows - std::ssize(mapping_.prompt_mapping));
-  run(ctx, target, processor_.prepare_prompt_batch(ctx, mapping_, stack_position_), x, epilogue, y, base);
+  LoRARows& mapped = mapping_.prompt_mapping;
+  mapped.runs.clear();
+  for (const auto& group : groups) mapped.runs.push_back({group.row_begin, group.row_count, index_of(group.voice)});
+  mapped.count = x.rows;
+  lora_computation_flow(ctx, target, processor_.prepare_prompt_batch(ctx, mapping_, stack_position_), x, epilogue, y, base);
 }
 
-void StackedAdapters::run(const Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
-                          const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const {
+void StackedAdapters::lora_computation_flow(const Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
+                                            const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const {
   if (!any_module(target, batch, [](const auto&) { return true; })) return base(epilogue, y);
   const platform::StepMark mark(ctx);
   const bool on_product = any_module(target, batch, [](const auto& module) { return module.on_product; });

@@ -34,20 +34,21 @@ class StackedAdapters {
   static Result<std::unique_ptr<StackedAdapters>> make(const platform::Context& ctx, std::span<const LoRATarget> targets,
                                                        const LoRAMemoryPoolSize& size, int64_t max_voices, int64_t max_tokens);
 
-  // A voice begins, whose adapters the host keeps until it ends. Coming: it does not yet, and may be added again after
-  // take_uploaded() has taken something. unavailable: those that run have the slots or the memory, and it may be added again when
-  // one of them ended.
-  Result<Readiness> add(AdapterKey key, const PackedVoice& voice);
-  // Takes in what has come since the last call: between steps, and not between two add() that shall be answered alike.
+  // A voice begins, whose adapters the host keeps until it ends. Coming: it does not yet, and may be activated again after
+  // take_uploaded() has taken something. unavailable: those that run have the slots or the memory, and it may be activated again
+  // when one of them ended.
+  Result<Readiness> activate_adapter(AdapterKey key, const PackedVoice& voice);
+  // Takes in what has come since the last call: between steps, and not between two activate_adapter() that shall be answered
+  // alike.
   void take_uploaded();
   // Called by another thread when take_uploaded() has something to take.
   void set_wake(std::function<void()> wake);
   // Whether slots are written while steps run.
   bool uploads_beside() const { return uploads_ != nullptr; }
   // The voice of this key ends, or becomes another.
-  void forget(AdapterKey key);
+  void deactivate_adapter(AdapterKey key);
 
-  // The step: places its rows. Its voices were added, voices[i] is that of segments[i].
+  // The step: places its rows. Its voices are active, voices[i] is that of segments[i].
   void begin_step(std::span<const LoRASegment> segments, std::span<const PackedVoice* const> voices, StepRows rows);
   // Whether this voice's rows are computed here, in this step.
   bool serves(const PackedVoice* voice) const { return index_of(voice) != 0; }
@@ -89,10 +90,11 @@ class StackedAdapters {
   void end_upload(SlotUpload& upload);
   Result<int32_t> give_up(int32_t slot, const PackedVoice& voice);
   int32_t leave_to_host(const PackedVoice& voice, const Status& why);
-  void use(AdapterKey key, const PackedVoice* voice);
-  int32_t index_of(const PackedVoice* voice) const;  // 0 = not served
-  void run(const platform::Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
-           const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const;
+  int32_t use(AdapterKey key, const PackedVoice* voice);  // its index
+  int32_t index_of(const PackedVoice* voice) const;       // 0 = not served
+  // The base's product; what replaces or rescales it; then every pair's shrink and expand.
+  void lora_computation_flow(const platform::Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
+                             const kernels::Epilogue& epilogue, MatrixView<float> y, BaseProduct base) const;
   void change_product(const platform::Context& ctx, int target, const LoRABatch& batch, MatrixView<const float> x,
                       MatrixView<float> product) const;
   void replace_tokens(const platform::Context& ctx, const LoRAMemoryPool::Module& module, platform::IndexArray<int32_t> ids,

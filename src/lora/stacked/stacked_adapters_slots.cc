@@ -19,7 +19,7 @@ std::string described(const PackedVoice& voice) {
 
 }  // namespace
 
-Result<Readiness> StackedAdapters::add(AdapterKey key, const PackedVoice& voice) {
+Result<Readiness> StackedAdapters::activate_adapter(AdapterKey key, const PackedVoice& voice) {
   look_at_device();
   int32_t slot = kOnHost;
   if (!given_up_) {
@@ -167,7 +167,7 @@ int32_t StackedAdapters::leave_to_host(const PackedVoice& voice, const Status& w
   return kOnHost;
 }
 
-void StackedAdapters::forget(AdapterKey key) {
+void StackedAdapters::deactivate_adapter(AdapterKey key) {
   const auto known = slot_of_.find(key);
   if (known == slot_of_.end()) return;
   if (known->second != kOnHost) {

@@ -207,7 +207,7 @@ class StackedAdaptersTest : public ::testing::Test {
   // Those from voice `first` on.
   static void add(StackedAdapters& adapters, std::span<const PackedVoice> voices, int first = 1) {
     for (const auto& voice : voices) {
-      const Status added = adapters.add(AdapterKey(++first), voice).status();
+      const Status added = adapters.activate_adapter(AdapterKey(++first), voice).status();
       CHORAL_CHECK(added.ok(), added.message());
     }
   }
@@ -368,10 +368,10 @@ TEST_F(StackedAdaptersTest, StacksThatOthersLeftAreInNobodysWay) {
   }
   const auto adapters = stacked({.max_slots = kMaxVoices, .budget_bytes = larger});
   for (const int32_t voice : {1, 2, 1}) {
-    ASSERT_TRUE(adapters->add(AdapterKey(voice + 1), voices[static_cast<size_t>(voice) - 1]).ok());
-    EXPECT_EQ(adapters->add(AdapterKey(4 - voice), voices[2 - voice]).status().code(), Code::kUnavailable);
+    ASSERT_TRUE(adapters->activate_adapter(AdapterKey(voice + 1), voices[static_cast<size_t>(voice) - 1]).ok());
+    EXPECT_EQ(adapters->activate_adapter(AdapterKey(4 - voice), voices[2 - voice]).status().code(), Code::kUnavailable);
     EXPECT_TRUE(adapters->take_notes().empty());
-    adapters->forget(AdapterKey(voice + 1));
+    adapters->deactivate_adapter(AdapterKey(voice + 1));
   }
 }
 

@@ -128,11 +128,7 @@ void describe_config(const PEFTHelper& peft, const AdapterCheckOptions& options,
   report.invocation_tokens = peft.alora_invocation_tokens;
   report.ignored = peft.notes;
   report.base_match = match_base(report.base_model, options.base_names);
-  if (options.strict && report.base_match == BaseMatch::kDifferent) {
-    add_problems(invalid_argument("--strict: {}; load that base, or leave --strict out",
-                                  other_base_note(report.base_model, options.base_names)),
-                 report);
-  }
+  if (options.strict) add_problems(check_lora_name(report.base_model, options.base_names), report);
 }
 
 void describe_model(const LoRAModel& model, AdapterReport& report) {

@@ -3,37 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/lora/lora_matrix.h"
 #include "lora/problem_list.h"
+#include "lora/store/delta_weight.h"
 
 namespace choral::lora {
 namespace {
 
 constexpr int64_t kRowsPerTile = 8;    // that share each read of A
 constexpr int64_t kTilesPerChunk = 8;  // of one thread's turn
-
-// s·B as float: one row of it times A is what is added to a row of W. [out, rank]
-Result<Tensor> scaled_b(const LoRALayerWeights& layer) {
-  CHORAL_TRY(Tensor b, to_float_tensor(layer.lora_b.view));
-  for (float& value : b.as<float>()) value *= layer.scaling;
-  return b;
-}
-
-// A in the place of a layer's B: lora_expand() then makes (s·B)·A of (s·B). Its own A is never read.
-Result<kernels::LoRAMatrix> expander_of(const LoRALayerWeights& layer) {
-  const int64_t in = layer.input_dim(), rank = layer.rank;
-  CHORAL_TRY(const Tensor a, to_float_tensor(layer.lora_a.view));
-  CHORAL_TRY(Tensor turned, Tensor::allocate(DType::kF32, {in, rank}));
-  const auto from = a.as<float>();
-  const auto to = turned.as<float>();
-  for (int64_t r = 0; r < rank; ++r) {
-    for (int64_t k = 0; k < in; ++k) to[k * rank + r] = from[r * in + k];
-  }
-  const std::vector<float> unread(rank);
-  const kernels::LoRASliceSource slice{.a = {std::as_bytes(std::span(unread)).data(), DType::kF32, {rank, 1}, kCpuDevice},
-                                       .b = turned.view()};
-  return kernels::LoRAMatrix::pack({.in = 1, .out = in, .slices = {&slice, 1}}, kernels::LoRAFormat::kF32);
-}
 
 struct Row {
   Status read = {};
@@ -51,9 +28,8 @@ struct Row {
 
 Result<std::vector<float>> dora_factors(ThreadPool& pool, CpuLevel level, const LoRATarget& target, int64_t first_row,
                                         const LoRALayerWeights& layer) {
-  const int64_t in = layer.input_dim(), out = layer.output_dim(), rank = layer.rank;
-  CHORAL_TRY(const Tensor b, scaled_b(layer));
-  CHORAL_TRY(const kernels::LoRAMatrix a, expander_of(layer));
+  const int64_t in = layer.input_dim(), out = layer.output_dim();
+  CHORAL_TRY(const DeltaWeight delta, DeltaWeight::of(layer));
   CHORAL_TRY(const Tensor magnitude, to_float_tensor(layer.magnitude.view));
   std::vector<Row> found(out);
   pool.parallel_for(out, kRowsPerTile * kTilesPerChunk, [&](int64_t begin, int64_t end, int) {
@@ -63,8 +39,7 @@ Result<std::vector<float>> dora_factors(ThreadPool& pool, CpuLevel level, const 
       for (int64_t r = 0; r < rows.rows; ++r) {
         found[first + r].read = target.base_row(first_row + first + r, rows.row_span(r));
       }
-      const kernels::LoRATerm term{&a, b.as<float>().data() + first * rank};
-      kernels::lora_expand(level, {&term, 1}, 0, rows);
+      delta.compute_delta_weight(level, first, rows);
       for (int64_t r = 0; r < rows.rows; ++r) {
         const auto j = static_cast<size_t>(first + r);
         found[j].length = length_of(rows.row_span(r));

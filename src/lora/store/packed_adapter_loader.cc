@@ -40,8 +40,8 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const Ada
                                                                        FunctionRef<Status(int64_t)> admit) {
   CHORAL_TRY(const auto peft, source.read_config());
   described = {.kind = peft.kind(), .notes = {}};
+  if (options_.strict) CHORAL_RETURN_IF_ERROR(check_lora_name(peft.base_model_name_or_path, options_.base_names));
   if (auto note = other_base_note(peft.base_model_name_or_path, options_.base_names); !note.empty()) {
-    if (options_.strict) return invalid_argument("--strict: {}; load that base, or leave --strict out", note);
     described.notes.push_back(std::move(note));
   }
   CHORAL_RETURN_IF_ERROR(peft.validate_legal(options_.config));
