@@ -22,6 +22,7 @@ Faults Faults::from_environment() {
     if (key == "memory_mib") faults.memory_mib = number;
     if (key == "fail") faults.fail = value;
     if (key == "at") faults.at = number;
+    if (key == "behind") faults.behind = number;
     if (key == "with") faults.with = static_cast<int>(number);
     rest.erase(0, end + 1);
   }

@@ -18,6 +18,7 @@ struct Faults {
   int64_t memory_mib = 0;  // memory_mib: of the device; 0: all that is reserved
   std::string fail;        // fail: this function's `at`-th call gives the error `with`; "launch" is the work of a kernel
   int64_t at = 1;
+  int64_t behind = 0;  // behind: calls count from the end of so many kernels on
   int with = cudaErrorUnknown;
 
   static Faults from_environment();

@@ -50,6 +50,8 @@ bool Runtime::spoils_a_capture() {
 
 void Runtime::read_faults() {
   faults = Faults::from_environment();
+  calls.clear();
+  kernels = 0;
   wgmma_rounds_otherwise = faults.wgmma == 0;
 }
 
@@ -157,6 +159,7 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
       Runtime& r = runtime();
       if (r.broken == cudaSuccess && r.fails_now("launch")) r.broken = static_cast<cudaError_t>(r.faults.with);
       guarded(work);
+      ++r.kernels;
     });
   });
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "fiber.h"
@@ -80,17 +81,29 @@ void report_stuck() {
   fail("threads wait for others that never come: a barrier or a warp's operation in code that not all of them run");
 }
 
+// Enters the thread, unless it waits.
+bool goes_on(State& s) {
+  if (s.done || (s.waits_for != nullptr && *s.waits_for == s.seen)) return false;
+  current_thread = &s;
+  s.fiber->enter();
+  return true;
+}
+
+// A warp goes on for as long as it can: its threads' stacks are close at hand then.
 void run_block(const std::function<void()>& body) {
   start_threads(body);
   size_t left = states.size();
   while (left > 0) {
     bool moved = false;
-    for (State& s : states) {
-      if (s.done || (s.waits_for != nullptr && *s.waits_for == s.seen)) continue;
-      current_thread = &s;
-      s.fiber->enter();
-      moved = true;
-      left -= s.done ? 1 : 0;
+    for (size_t first = 0; first < states.size(); first += kWarpLanes) {
+      for (bool again = true; again; moved = moved || again) {
+        again = false;
+        for (State& s : std::span(states).subspan(first, kWarpLanes)) {
+          if (!goes_on(s)) continue;
+          again = true;
+          left -= s.done ? 1 : 0;
+        }
+      }
     }
     if (!moved) report_stuck();
   }
