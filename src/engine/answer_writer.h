@@ -1,7 +1,7 @@
-// From the tokens of a step to answers, in two halves. What the next step depends on is done at once: whether a token ends the
-// answer, and the scheduler's count. The rest, which takes longer, waits for hand_out(), so that a device need not wait for it:
-// the text, where nothing depends on it, the Response, and telling its readers. An answer that ends has all that came before.
-// Engine thread; a steady-state step allocates nothing.
+// Turns the tokens of a step into answers, in two halves. The first half is done at once, because the next step depends on it:
+// whether a token ends the answer, and the scheduler's count. The second takes longer and waits for hand_out(), so that a device
+// need not wait for it: text on which nothing depends, the Response, telling its readers. An answer that ends has all that came
+// before. Engine thread; a steady-state step allocates nothing.
 #pragma once
 
 #include <span>

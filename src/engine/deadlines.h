@@ -1,5 +1,5 @@
-// The time limits of live requests: which have passed, and when to look again. A limit is noted when its request arrives; what
-// ends before its limit costs one more look at most. Engine thread.
+// The time limits of live requests: which have passed, and when to look again. A limit is noted when its request arrives. A
+// request that ends before its limit costs one more look at most. Engine thread.
 #pragma once
 
 #include <limits>

@@ -1,6 +1,6 @@
 // The paged KV memory of a model: arrays of keys and of values, each serving one layer of each group (cache/kv_groups.h), bound
-// to the model's layers. Pages of the pool cost memory only once they are written. Made once by the worker; the scheduler deals
-// in block numbers.
+// to the model's layers. A page costs memory only once it is written. The worker makes the pool once; the scheduler deals in
+// block numbers.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
-// What a model will take of the machine's memory and of the device's: decided when all its tensors are found and before one is
-// packed, so that it can be told, and refused, before the work. What is decided here is what is done: the KV pool gets this size,
-// adapters this budget. plan_memory() is pure.
+// What a model will take of the machine's memory and of the device's. It is decided when all tensors are found and before one is
+// packed, so that it can be told, and refused, before the work. The KV pool gets this size, and adapters this budget.
+// plan_memory() is pure.
 #pragma once
 
 #include <span>

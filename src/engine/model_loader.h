@@ -1,5 +1,5 @@
-// From what the user named to a model ready to run: resolve, open, read configs, build, load, pack. Each phase is reported, and
-// every choice that was made for the user becomes a note.
+// Loads what the user named as a model ready to run: resolve, open, read configs, build, load, pack. Each phase is reported, and
+// every choice made for the user becomes a note.
 #pragma once
 
 #include <functional>

@@ -1,12 +1,11 @@
-// All adapters of an engine by name. Their files are read, checked and packed beside the engine's loop (adapter_loader.h), and
-// what is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h).
-// A name stands for what its files hold. resolve() and pin() look at them (stat only); when they are not those that the name's
-// version was read from, a new version is loaded beside the engine and takes the name once it is read. What cannot be read leaves
-// the name as it was, and is not tried again until the files change. A request keeps the version it came for while that is in
-// memory or can be read again unchanged; otherwise, if it waits, it goes over to the name's present version. docs/adapters.md
-// states it for users.
-// Thread-safe; no call but load() and pin() waits. The engine thread waits for the lock too: nobody looks at files or goes
-// through all names under it. Lists of names and hints are made beside it (adapter_names.h, adapter_hints.h).
+// All adapters of an engine by name. Loader threads read, check and pack their files beside the engine's loop (adapter_loader.h).
+// The engine thread takes the result and alone decides what stays in memory (adapter_residency.h).
+// A name stands for what its files hold. resolve() and pin() look at the files (stat only). When they are not those of the name's
+// version, a new version is loaded beside the engine and takes the name once it is read. Files that cannot be read leave the name
+// as it was, and are not tried again until they change. A request keeps its version while that is in memory or can be read again
+// unchanged; otherwise a waiting request goes over to the name's present version. docs/adapters.md states it for users.
+// Thread-safe; no call but load() and pin() waits. The engine thread waits for the lock too, so no file is looked at, and not all
+// names are gone through, under it. Lists of names and hints are made beside it (adapter_names.h, adapter_hints.h).
 #pragma once
 
 #include <condition_variable>

@@ -1,5 +1,5 @@
-// One content of one adapter name. A name whose files change, or that is replaced, gets a new version; requests keep the one they
-// came for by holding a pointer (the rule: adapter_registry.h).
+// One content of one adapter name. A name whose files change, or that is replaced, gets a new version. A request keeps the
+// version it came for by holding a pointer (the rule: adapter_registry.h).
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,5 @@
-// From rows to sequences: the runs of consecutive rows with the same index, as sgmv's three arrays and as segments. What a
-// batch's kernels need to know, made once for all layers. One object is reused: after reserve() mapping allocates nothing. Not
-// thread-safe.
+// Turns rows into sequences: runs of consecutive rows with the same index, as sgmv's three arrays and as segments. It is made
+// once a batch for all layers. One object is reused: after reserve() mapping allocates nothing. Not thread-safe.
 #pragma once
 
 #include <cstdint>

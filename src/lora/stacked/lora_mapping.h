@@ -1,8 +1,7 @@
-// Which adapter each row of a step has: the words in which the engine and the adapters' plan speak of it. An *id* is the
-// adapter's own number; an *index* is the small one that stands for it during a step. 0 is the base in both. lora_index_mapping
-// leads from ids to indices, rows carry indices. The kernels' convention is another, -1 for the base: create_batch_indices()
-// converts, and nobody else does. One object is reused for every step: after reserve(), clear() and refilling allocate nothing. A
-// plain record; not thread-safe.
+// Which adapter each row of a step has. An *id* is the adapter's own number. An *index* is the small number that stands for it
+// during a step; rows carry indices, and lora_index_mapping leads from ids to indices. 0 is the base in both. Kernels use -1 for
+// the base: only create_batch_indices() converts.
+// One object is reused for every step: after reserve(), clear() and refilling allocate nothing. A plain record; not thread-safe.
 #pragma once
 
 #include <cstdint>
