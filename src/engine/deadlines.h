@@ -14,7 +14,7 @@ class Deadlines {
 
   // The limits of a request that arrives.
   void add(const EngineRequest& request) { note(next_of(request)); }
-  // Until then nobody's limit passes.
+  // No limit passes until then.
   double next_s() const { return next_s_; }
 
   // At a time at or after next_s(): begin(), then review() for each live request, which says which limit of it has passed.

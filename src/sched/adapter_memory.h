@@ -39,7 +39,7 @@ class AdapterMemory {
   void hand_back(AdapterKey key);
 
   // --- its weights ---
-  // They have come, asked for or not. False: nobody asked, and there is no room for them.
+  // They have come, asked for or not. False: they were not asked for, and there is no room for them.
   bool arrive(AdapterId adapter);
   // The load that was asked for gave nothing. Nothing happens when they have come meanwhile.
   void fail(AdapterId adapter);

@@ -39,7 +39,7 @@ struct SchedulerStats {
   int64_t deferrals = 0;         // times a request waited a step for a prefix that another was computing
   int64_t pauses = 0;            // times the least urgent request found no block
   int64_t adapter_waits = 0;     // times an adapter's requests waited a step: loading, no room, or max_loras
-  int64_t adapter_drains = 0;    // steps in which nobody took a further adapter, so that one that waited long gets room
+  int64_t adapter_drains = 0;    // steps in which no request took a further adapter, so that one that waited long gets room
   int64_t adapter_failures = 0;  // requests ended because their adapter cannot be had
 };
 
@@ -57,7 +57,7 @@ class Scheduler {
   // Takes the request over and queues it. On error `request` is left as it was: invalid_argument or too_large for what can never
   // run, already_exists for the id of an unfinished one, resource_exhausted when the queue is full.
   Status add(std::unique_ptr<Request>&& request);
-  // The first of that, which nobody else has a part in: whether it can ever run, and the memory for what it may grow to. What
+  // The part of add() that concerns this request alone: whether it can ever run, and the memory for what it may grow to. What
   // add() takes besides is small.
   Status make_room_for(Request& request) const;
 
@@ -89,8 +89,8 @@ class Scheduler {
   // finish(…, kCancelled) by id; false when there is no such unfinished request.
   bool cancel(RequestId id);
 
-  // Hands the requests finished and no longer in flight back, appended to `out`: those that finish() ended, and those whose
-  // adapter failed (adapter_failed), which nobody else has ended.
+  // Hands the requests finished and no longer in flight back, appended to `out`: those that finish() ended, and those that
+  // ended because their adapter failed (adapter_failed).
   void take_finished(std::vector<std::unique_ptr<Request>>& out);
 
   Request* find(RequestId id);  // unfinished only; nullptr otherwise

@@ -23,7 +23,7 @@ class WaitingQueue {
 
   bool empty() const { return requests_.empty(); }
   int32_t size() const { return static_cast<int32_t>(requests_.size()); }
-  int64_t tokens() const { return tokens_; }  // of all, their outputs too: nobody gets one while it waits
+  int64_t tokens() const { return tokens_; }  // of all, their outputs too: a waiting request gets none
   std::span<Request* const> requests() const { return requests_; }
 
   void push(Request& request);

@@ -39,7 +39,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   struct Config {
     lora::LoRALoadOptions load;                                  // its config, and what is known of the model
     std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  // the base's; null: it has none
-    std::string root;                                            // where names that nobody gave are looked for; empty: nowhere
+    std::string root;                                            // where names that were not given are looked for; empty: nowhere
     int64_t budget_bytes = 0;                                    // for packed adapters, AdapterResidency's; 0: no limit
     size_t max_root_names = 10'000;                              // known at a time; those unused longest are forgotten
     std::shared_ptr<AdapterGenerations> generations = nullptr;   // null: counted here
@@ -80,7 +80,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   struct PinWish {
     std::shared_ptr<AdapterVersion> version;
     bool pinned = false;
-    Answer* answer = nullptr;     // null: nobody waits
+    Answer* answer = nullptr;     // null: no caller waits
     int64_t failures_before = 0;  // as VersionUse
     bool of_name = false;         // granted to what the name stands for by then, whichever version it was asked for
     bool tried = false;           // the engine's: a load was waited for
@@ -108,7 +108,7 @@ class AdapterRegistry : private AdapterLoader::Client {
     std::shared_ptr<AdapterVersion> coming = nullptr;    // of changed files; takes the name once it is read
     std::optional<AdapterFacts> refused = std::nullopt;  // files that could not be read: not tried again while they are the same
     bool failed = false;                                 // of the root and never read: free for others, until then only told
-    bool from_root = false;                              // nobody gave this name: it was found in the root
+    bool from_root = false;                              // the name was not given: it was found in the root
     bool pinned = false;                                 // goes over to the version that takes the name
     uint64_t last_use = 0;
   };
@@ -153,7 +153,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   // disk, and what is kept and what is told are in one order. The engine thread never takes it.
   std::mutex order_;
   mutable std::mutex mutex_;          // guards all below
-  std::condition_variable taken_;     // loaded_ is empty, or nobody takes it
+  std::condition_variable taken_;     // loaded_ is empty, or is not taken any more
   std::condition_variable answered_;  // a load() or pin() is done
   std::function<void()> wake_;
   Names names_;

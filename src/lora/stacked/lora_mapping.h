@@ -34,11 +34,11 @@ class LoRAMapping {
   void add_tokens(int32_t index, int64_t count) { index_mapping.insert(index_mapping.end(), count, index); }
   void add_prompts(int32_t index, int64_t count) { prompt_mapping.insert(prompt_mapping.end(), count, index); }
 
-  // The whole record in one: ids and indices below 1, two indices of one id or two ids of one index, and rows of an index that is
-  // nobody's, are invalid_argument.
+  // Checks the whole record. invalid_argument: ids or indices below 1, two indices of one id, two ids of one index, rows of an
+  // index that has no id.
   Status validate() const;
 
-  // The adapter's id; 0 for the base and for an index that is nobody's.
+  // The adapter's id; 0 for the base and for an index that has none.
   AdapterKey get_lora_id_for_index(int32_t index) const;
   // The index of an adapter of the step; 0 when it is none.
   int32_t get_index_for_lora_id(AdapterKey lora_id) const;
