@@ -1,7 +1,8 @@
 # The library that other programs link: one shared libchoral.so with the public symbols only, its headers, find_package(Choral) and
 # `pkg-config choral`.
 #   choral_shared_library(LAYERS base tensor … engine)   makes target `choral` (alias Choral::choral) and its install rules
-# The objects of the layers go in whole, so what registers itself at start-up (models, schemes, ops) is never dropped by the linker.
+# The objects of the layers go in whole: of a static library the linker would take only those that another object needs, and nothing inside
+# needs the public functions. Nothing registers itself at start-up; families and schemes stand in tables.
 include(CMakePackageConfigHelpers)
 
 function(choral_shared_library)

@@ -10,22 +10,22 @@
  *   }
  *   choral_submit(engine, "{\"prompt\": \"The capital of France is\", \"max_tokens\": 16}", &answer, NULL);
  *
- * What has many fields is a JSON object in UTF-8: options under the names of choral::EngineOptions, requests and answers as the
- * lines of `choral generate` (docs/cli.md), adapters and the model as below. An unknown name is an error. What is read for every
- * token is a struct.
+ * Records with many fields are JSON objects in UTF-8: options under the names of choral::EngineOptions, requests and answers as
+ * the lines of `choral generate` (docs/cli.md), adapters and the model as below. An unknown name is an error. A piece of an
+ * answer, which is read for every token, is a struct.
  *
- * Stability. CHORAL_C_API_VERSION counts what is added; nothing that stands here is taken away or changes its meaning within one
- * SOVERSION of the library, which before 1.0 changes with every minor version. Structs begin with `size`, which the caller sets
- * to sizeof: fields are only added at the end, and the library writes no more than the caller's size. JSON gains fields: take
- * those that you know. Codes keep their numbers.
+ * Stability. CHORAL_C_API_VERSION counts additions. Within one SOVERSION of the library nothing is removed or changes its
+ * meaning; before 1.0 the SOVERSION changes with every minor version. Structs begin with `size`, which the caller sets to sizeof:
+ * fields are only added at the end, and the library writes no more than the caller's size. JSON gains fields: take those that you
+ * know. Codes keep their numbers.
  *
  * Errors. A function that can fail gives CHORAL_OK (0) or another code, and leaves its outputs NULL. `error` may be NULL; else it
  * gets the message (what is wrong, where, what to do), or NULL when all is well or memory is short. NULL where a pointer is
  * needed is CHORAL_INVALID_ARGUMENT. Nothing is thrown, nothing ends the process. Warnings go to standard error as the variable
  * CHORAL_LOG_LEVEL says; "off" leaves them out.
  *
- * Memory. Texts and numbers that come out through a pointer to a pointer are the caller's: choral_free(). Everything that goes in
- * is copied. Handles are freed once, by their own functions, for which NULL is fine; a handle that was freed must not be used
+ * Memory. The caller frees texts and numbers that come out through a pointer to a pointer, with choral_free(). Inputs are
+ * copied. Handles are freed once, by their own functions, for which NULL is fine; a handle that was freed must not be used
  * again.
  *
  * Threads. An engine may be used by all threads at once, but freed only when no other call with it is running. An answer is read
@@ -154,18 +154,19 @@ typedef struct choral_piece {
 /* Waits for at most wait_ms milliseconds; 0 only looks, less than 0 waits without limit. */
 CHORAL_C_API int32_t choral_answer_next(choral_answer* answer, int64_t wait_ms, choral_piece* piece, char** error);
 /* From now on `callback` is called once when there is something to read, a piece or the end, after choral_answer_next() found
- * CHORAL_PENDING: read until it does so again, or finds CHORAL_END. What there is to read by now is told at once, on this thread;
- * later calls come from the engine's thread, whose steps wait for them, or from the one that frees the engine: hand the news to a
- * thread of your own. In it choral_answer_next() with wait_ms 0 and choral_answer_cancel() are allowed, waiting and freeing are
- * not. A call without news may happen. NULL: no more calls. When this or choral_answer_free() returns, no call to a callback
- * before is running or will come; so hold no lock meanwhile that it takes. */
+ * CHORAL_PENDING. Then read until it finds CHORAL_PENDING again, or CHORAL_END. If there is something to read now, it is called
+ * at once, on this thread. Later calls come from the engine's thread, whose steps wait for them, or from the one that frees the
+ * engine: hand the news to a thread of your own. The callback may call choral_answer_next() with wait_ms 0 and
+ * choral_answer_cancel(); it must not wait or free. A call without news may happen. NULL: no more calls. When this or
+ * choral_answer_free() returns, no call to an earlier callback is running or will come; so hold no lock meanwhile that the
+ * callback takes. */
 typedef void (*choral_ready)(void* context);
 CHORAL_C_API int32_t choral_answer_on_ready(choral_answer* answer, choral_ready callback, void* context, char** error);
-/* Soon it ends, wherever it stands; what there is of it stays readable. */
+/* The answer ends soon, in any phase. What there is of it stays readable. */
 CHORAL_C_API int32_t choral_answer_cancel(choral_answer* answer, char** error);
 /* Waits for the end and gives the whole answer, pieces that were read included: {"id", "prompt_token_ids", "token_ids", "text",
- * "finish_reason", …}, or {…, "embedding": [numbers]}. The code is the answer's own: of one that failed there are both, what
- * there is of it and the error. Once.
+ * "finish_reason", …}, or {…, "embedding": [numbers]}. The code is the answer's own. An answer that failed gives both: what there
+ * is of it, and the error. Call it once.
  */
 CHORAL_C_API int32_t choral_answer_wait(choral_answer* answer, char** answer_json, char** error);
 /* Cancels it if it is not complete. */
@@ -189,8 +190,8 @@ CHORAL_C_API int32_t choral_adapter_load_files(choral_engine* engine, const char
                                                size_t file_count, char** error);
 /* The name is gone at once; requests that run with it end with it. */
 CHORAL_C_API int32_t choral_adapter_unload(choral_engine* engine, const char* name, char** error);
-/* pinned not 0: it is loaded if need be and stays in memory; 0: it may be evicted again. It is so when this returns. Version 2.
- */
+/* pinned not 0: the adapter is loaded if need be and stays in memory; 0: it may be evicted again. Done when this returns.
+ * Version 2. */
 CHORAL_C_API int32_t choral_adapter_pin(choral_engine* engine, const char* name, int32_t pinned, char** error);
 /* [{"name", "path", "state", "digest", "kind", "rank", "bytes", "error", …}], sorted by name. */
 CHORAL_C_API int32_t choral_adapter_list(choral_engine* engine, char** adapters_json, char** error);

@@ -36,32 +36,33 @@ struct LoadProgress {
   double fraction = 0;  // 0 … 1 of the phase
 };
 
-// An adapter that stands in memory: what the files of its folder would hold, by their names: adapter_config.json and
+// An adapter in memory: the contents of the files that its folder would have, by their names. adapter_config.json and
 // adapter_model.safetensors, .bin or .pt, or one .gguf; tokenizer_config.json or the like when it brings tokens of its own. Other
-// files are not looked at.
+// files are ignored.
 using AdapterBytes = std::map<std::string, std::string, std::less<>>;
 
-// An adapter by the name that requests use, and where it comes from: a directory in PEFT's form, or a GGUF adapter; or bytes, and
-// then no path.
+// An adapter by the name that requests use, and where it comes from: a path (a directory in PEFT's form, or a GGUF adapter) or
+// bytes, not both.
 struct AdapterSpec {
   std::string name = {};
   std::string path = {};
   bool pinned = false;  // stays in memory, packed
-  // Held until the name is unloaded or replaced and its last request ended: what was evicted is read again. Equal bytes, or bytes
-  // equal to files, are one adapter.
+  // Kept until the name is unloaded or replaced and its last request ended, because an evicted adapter is read again. Equal
+  // bytes, or bytes equal to files, are one adapter.
   std::shared_ptr<const AdapterBytes> bytes = {};
-  // The generation and the digest that the name was last seen at by an engine before this one: it counts on from there. 0: none.
-  // EngineOptions::adapter_generations knows better where it is given.
+  // The name's generation and digest in an engine before this one, which counts on from there. 0: none. Where
+  // EngineOptions::adapter_generations is given, that decides.
   int last_generation = 0;
   std::string last_digest = {};
 };
 
-// Numbers the contents that each name has had, where that is to outlast the engine: AdapterInfo::generation.
+// Numbers the contents that each name has had (AdapterInfo::generation), where the numbers must outlast the engine.
 class AdapterGenerations {
  public:
   virtual ~AdapterGenerations() = default;
-  // The number that the name's last content had if it was this one, else one that the name never had. It is kept for good when
-  // this returns; whatever fails to be kept is not loaded. Called by threads that may wait, in the order of a name's contents.
+  // If the name's last content was this one, its number; else a number that the name never had. The number is kept for good when
+  // this returns; an adapter whose number cannot be kept is not loaded. Called by threads that may wait, in the order of a name's
+  // contents.
   virtual Result<int> number_of(const std::string& name, const std::string& digest) = 0;
 };
 
@@ -69,14 +70,14 @@ struct EngineOptions {
   std::string model = {};      // a directory, a GGUF file, or org/name in the local Hugging Face cache
   std::string tokenizer = {};  // another directory for the tokenizer; empty = the model's
   std::string dtype = "auto";  // weights: auto (as stored) | float32 | bfloat16 | float16
-  // auto: the checkpoint as it is | w8a8_dynamic | w8a16 | w4a16 | w4a8_dynamic: of a float one, while it is loaded
+  // auto: the checkpoint as it is. For a float one, while it is loaded: w8a8_dynamic | w8a16 | w4a16 | w4a8_dynamic | fp8
   std::string quantization = "auto";
-  // Weights meet: auto (x as the checkpoint says, else in full) | 16bit (x rounded, on devices) | int8 (integer weights: faster)
+  // The x that weights are multiplied with: auto (as the checkpoint says, else in full) | 16bit (rounded, on devices) | int8 (for
+  // integer weights: faster)
   std::string activations = "auto";
   std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16 | int8
   std::string device = "auto";          // auto: the best usable plug-in, else the CPU | cpu | a plug-in's name
-  // Whatever would be done in another way than asked, by another device or provider, or by an adapter of another base, is an
-  // error.
+  // Errors: a fallback to another device or provider, and an adapter of another base.
   bool strict = false;
   bool require_device = false;     // with auto: no plug-in that works is an error, instead of the CPU
   std::string custom_ops = "all";  // CustomOps in the device's form: all | none, then +name and -name, with commas
@@ -84,7 +85,7 @@ struct EngineOptions {
   std::string worker_cls = "auto";
   // Classes that stand in for layers' own (platform/layer_overrides.h), for programs that are built with the engine's sources.
   std::shared_ptr<const platform::LayerOverrides> layer_overrides = {};
-  // In the place of the one that `device` would find (platform/platform.h), for the same programs.
+  // Instead of the one that `device` would find (platform/platform.h), for the same programs.
   std::shared_ptr<const platform::Platform> platform = {};
   int threads = 0;        // 0 = one per physical core
   int max_model_len = 0;  // 0 = the model's
@@ -92,7 +93,7 @@ struct EngineOptions {
   int max_num_batched_tokens = 1024;  // a step's budget: prompt chunks and decode rows together
   int64_t kv_cache_bytes = 0;         // 0 = by the machine's free memory; a summary says how it was found
   int max_waiting = 4096;             // requests beyond are refused with resource_exhausted
-  int64_t max_waiting_tokens = 0;     // the same for the tokens of their prompts, once somebody waits; 0 = no limit
+  int64_t max_waiting_tokens = 0;     // the same for the tokens of their prompts, once a request waits; 0 = no limit
   double request_timeout_s = 0;       // of requests that bring no timeout_s; 0 = none
   double queue_timeout_s = 0;         // of requests that bring no queue_timeout_s; 0 = none
   bool enable_prefix_caching = true;
@@ -139,7 +140,7 @@ struct AdapterInfo {
   std::vector<std::string> notes;  // what to know about it: that it was made for another base
 };
 
-// What leads to an adapter. Of an AdapterInfo these stay as they are while its name stands for what it does.
+// Name and path of an adapter: the parts of an AdapterInfo that do not change while its name stands for the same content.
 struct AdapterName {
   std::string name;
   std::string path;  // empty: it was given as bytes
@@ -178,8 +179,8 @@ struct ModelInfo {
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
 
-// Steps by their tokens as vLLM counts them, those of prompts that were computed and those that were given, for a histogram:
-// counts[i] of those with at most kBounds[i] and more than kBounds[i - 1], the last of those with more than any bound.
+// A histogram of steps by their tokens, as vLLM counts them: computed prompt tokens and given ones. counts[i] is the number of
+// steps with at most kBounds[i] and more than kBounds[i - 1] tokens; the last counts those with more than any bound.
 struct StepTokens {
   static constexpr std::array<int32_t, 13> kBounds{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
   std::array<int64_t, kBounds.size() + 1> counts = {};
@@ -213,7 +214,7 @@ struct EngineStats {
   int64_t host_copied_bytes = 0;  // by them
 };
 
-// A sign of life of the engine's loop, which is there at once however long a step takes.
+// A sign of life of the engine's loop. It can be read at once, however long a step takes.
 struct EngineHeartbeat {
   double turn_age_s = 0;    // since the loop ended a turn
   double silent_s = 0;      // since it began or ended anything, a step for example; 0 where it waits for work
@@ -223,7 +224,7 @@ struct EngineHeartbeat {
   bool is_alive() const { return silent_s <= limit_s; }
 };
 
-// What the engine is at, for gateways that route by adapter.
+// What the engine works on, for gateways that route by adapter.
 struct EngineActivity {
   std::vector<std::string> running_adapters = {};  // names of those that running requests use, sorted, each once
   std::vector<std::string> waiting_adapters = {};  // of those that waiting requests want
@@ -232,15 +233,14 @@ struct EngineActivity {
 };
 
 // A request in flight. Dropping the handle cancels the request, as cancel() does: its computation ends with the step in progress,
-// wherever it stands (queued, waiting for its adapter, in its prompt, answering, preempted).
+// in every phase (queued, waiting for its adapter, in its prompt, answering, preempted).
 //
 // Read it in one of three ways: wait for each piece (next, or next_for with a limit), ask for pieces when on_ready() calls back
 // (try_next), or wait for the whole (wait). One thread at a time reads; cancel() may come from any.
-// An answer of which only the best are given (SamplingParams::best_of) has its pieces at the end, one a completion. An embedding
-// has none: after kEnd, wait() gives it.
+// With SamplingParams::best_of the pieces come at the end, one a completion. An embedding has none: after kEnd, wait() gives it.
 //
-// A stream may outlive its LLM: when that ends, so does the answer, with unavailable unless it was complete; what there is of it
-// stays readable, and cancel() does nothing.
+// A stream may outlive its LLM. When the LLM ends, so does the answer, with unavailable unless it was complete. What there is of
+// it stays readable, and cancel() does nothing.
 class CHORAL_API ResponseStream {
  public:
   virtual ~ResponseStream() = default;
@@ -252,11 +252,11 @@ class CHORAL_API ResponseStream {
   // The same, waiting for at most `limit`.
   virtual StreamState next_for(StreamEvent& event, std::chrono::milliseconds limit) = 0;
   // From now on `callback` is called once when there is something to read, a piece or the end, after try_next() or next_for()
-  // said kPending: read until one of them says so again, or kEnd. What there is to read by now is told at once, on this thread;
-  // later calls come from the engine's thread, whose steps wait for them, or from the one that ends the LLM: hand the news to a
-  // thread of your own. It must not throw, wait or destroy the stream; try_next() and cancel() are allowed. A call without news
-  // may happen. Empty: no more calls. When this or the destructor returns, no call to a callback before is running or will come;
-  // so hold no lock meanwhile that it takes.
+  // gave kPending. Then read until one of them gives kPending again, or kEnd. If there is something to read now, it is called at
+  // once, on this thread. Later calls come from the engine's thread, whose steps wait for them, or from the one that ends the
+  // LLM: hand the news to a thread of your own. The callback must not throw, wait or destroy the stream; try_next() and cancel()
+  // are allowed. A call without news may happen. Empty: no more calls. When this or the destructor returns, no call to an earlier
+  // callback is running or will come; so hold no lock meanwhile that the callback takes.
   virtual void on_ready(std::function<void()> callback) = 0;
   // Complete from the first piece on.
   virtual AnswerFacts facts() const = 0;
@@ -264,11 +264,11 @@ class CHORAL_API ResponseStream {
   virtual std::vector<int32_t> prompt_token_ids() const = 0;
   virtual void cancel() = 0;
   virtual const Status& status() const = 0;
-  // Waits for the end and gives everything, pieces already taken by next() included. Once; nothing is left to read then.
+  // Waits for the end and gives everything, pieces already taken by next() included. Call it once; it leaves nothing to read.
   virtual RequestOutput wait() = 0;
 };
 
-// Texts and tokens as one voice has them: the base, or adapters of which one may bring tokens of its own. May outlive its LLM.
+// The texts and tokens of the base, or of adapters, of which one may bring tokens of its own. May outlive its LLM.
 class CHORAL_API Vocabulary {
  public:
   virtual ~Vocabulary() = default;
@@ -288,8 +288,8 @@ class CHORAL_API LLM {
 
   // Puts a request into the running batch. Refusals (a prompt too long, a bad parameter, a full queue) come back at once.
   virtual Result<std::unique_ptr<ResponseStream>> submit(Request request) = 0;
-  // The request for each of the prompts, of which it brings none itself: all of them, before the next step begins, or none. What
-  // they have in common is read once and kept once. Streams in the prompts' order; their ids end with -0, -1, … where there are
+  // The same request for each of the prompts; it has no prompt itself. All of them are taken before the next step begins, or
+  // none. What they share is read and kept once. Streams are in the prompts' order; their ids end with -0, -1, … where there are
   // several.
   virtual Result<std::vector<std::unique_ptr<ResponseStream>>> submit_each(Request request, std::vector<Prompt> prompts) = 0;
   // All requests at once; answers in their order, each with its own status.
@@ -299,7 +299,7 @@ class CHORAL_API LLM {
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = false) const = 0;
   virtual std::string token_text(int32_t id) const = 0;   // as the tokenizer's file spells it: "Ġthe"
   virtual std::string token_bytes(int32_t id) const = 0;  // what it stands for in a text: " the"; may cut a UTF-8 character
-  // What requests for these adapters are read and answered with. Errors are those of such a request; it counts as none.
+  // The vocabulary of requests for these adapters. Errors are those of such a request, but no request is counted.
   virtual Result<std::shared_ptr<const Vocabulary>> vocabulary(const std::vector<AdapterUse>& adapters) const = 0;
   // The prompt text that a chat request would be given.
   virtual Result<std::string> apply_chat_template(const Request& request) const = 0;
@@ -308,24 +308,24 @@ class CHORAL_API LLM {
   // How the model's files say that it is sampled (generation_config.json, GGUF's general.sampling), put over `otherwise`.
   virtual SamplingParams default_sampling(const SamplingParams& otherwise = {}) const = 0;
 
-  // Adapters. Loading and packing run beside the engine: requests in flight go on. A name that exists is already_exists; with
-  // `replace` it is replaced: running requests keep the version they began with, new ones get the new one. What fails,
-  // a pinned one that cannot stay in memory included, leaves the name as it was. A name whose files have changed is replaced
-  // likewise when a request names it. With `expected_generation` what the name stands for is replaced if it is at that generation
-  // (AdapterInfo's; 0: there is no such name, or it was never loaded) when the load begins and still when it ends, whatever
-  // `replace` says; else already_exists.
+  // Adapters. Loading and packing run beside the engine, and requests in flight go on. A name that exists is already_exists; with
+  // `replace` it is replaced: running requests keep the version they began with, new ones get the new one. A load that fails
+  // leaves the name as it was; so does a pinned adapter that cannot stay in memory. A name whose files have changed is replaced
+  // likewise when a request names it. With `expected_generation`, whatever `replace` says, the name is replaced only if it is at
+  // that generation (AdapterInfo's; 0: there is no such name, or it was never loaded) when the load begins and when it ends; else
+  // already_exists.
   virtual Status load_adapter(const AdapterSpec& spec, bool replace = false, std::optional<int> expected_generation = {}) = 0;
   // The name is gone at once; memory is freed when the last request of it ends. With `expected_generation`: already_exists when
   // it is at another.
   virtual Status unload_adapter(std::string_view name, std::optional<int> expected_generation = {}) = 0;
-  // Keeps it in memory, loading it first if need be, or no longer; it is so when this returns. resource_exhausted or too_large
-  // when the budget for adapters does not allow it; a load's own error when its files are bad.
+  // Keeps the adapter in memory, loading it first if need be, or lets it be evicted again; done when this returns.
+  // resource_exhausted or too_large when the budget for adapters does not allow it; a load's own error when its files are bad.
   virtual Status pin_adapter(std::string_view name, bool pinned) = 0;
   virtual std::vector<AdapterInfo> adapters() const = 0;  // sorted by name
   // The one of that name; none when there is none, or when it lies in the adapter root and no request named it yet.
   virtual std::optional<AdapterInfo> adapter(std::string_view name) const = 0;
-  // The names of adapters(), sorted. The same list until a name comes, goes or stands for something else: asking costs nothing,
-  // however many there are.
+  // The names of adapters(), sorted. It is the same list until a name comes, goes or stands for something else, so asking costs
+  // nothing, however many there are.
   virtual AdapterNames adapter_names() const = 0;
 
   virtual const ModelInfo& info() const = 0;
@@ -333,9 +333,9 @@ class CHORAL_API LLM {
   // library of fused operators that loaded or was missing. In order.
   virtual std::vector<std::string> device_notes() const = 0;
   virtual EngineStats stats() const = 0;
-  // Asked through the engine's inbox and answered by its loop at the end of a step that begins after the call, or at once when
-  // there is nothing to compute: so an answer proves that the loop turns. It waits for that, at most `limit`: deadline_exceeded
-  // (a long step, or a device that hangs), or unavailable when the engine ends.
+  // Waits, at most `limit`, for the engine's loop to answer at the end of a step that begins after the call, or at once when
+  // there is nothing to compute. So an answer proves that the loop turns. deadline_exceeded: a long step, or a device that hangs.
+  // unavailable: the engine ends.
   virtual Status check_health(std::chrono::milliseconds limit) = 0;
   // At once, while a step is being computed too: for probes and figures.
   virtual EngineHeartbeat heartbeat() const = 0;

@@ -5,9 +5,9 @@
  * Growth. Every struct that crosses the border begins with choral_header. Fields are only ever added at a struct's end and under
  * a higher minor version; a field that exists never moves and never changes its meaning. Each side reads min(struct_size, its own
  * size) bytes and takes what is missing as zero. Majors must be equal. A plug-in asks `host->header.abi_minor` before it uses a
- * newer field of the host's; the host does the same with the plug-in's. So old and new run with each other, each with what both
- * know. In a table of structs the elements lie struct_size bytes apart, as the first one says; whoever walks it uses that number,
- * not its own sizeof. The few structs without a header (matrices, vectors, stacks, sequences, parts of a weight) never change.
+ * newer field of the host's; the host does the same with the plug-in's. So old and new run with each other, with what both know.
+ * In a table of structs the elements lie struct_size bytes apart, by the first element's header; walk it by that number, not by
+ * your own sizeof. The few structs without a header (matrices, vectors, stacks, sequences, parts of a weight) never change.
  *
  * Errors. A call that can fail returns choral_status*: null is fine, anything else was made by host->status_create and belongs to
  * the host from then on. Nothing is thrown across the border; nothing aborts. A call that fails leaves its outputs as they were.
@@ -186,12 +186,12 @@ typedef struct choral_memory_api {
   void (*event_destroy)(choral_device*, choral_event*);
   choral_status* (*event_record)(choral_device*, choral_stream*, choral_event*);
   choral_status* (*event_wait)(choral_device*, choral_stream*, choral_event*); /* the stream goes on after the event */
-  /* What can be allocated now, and what there is in all: by it the host decides how large the cache is, and whether weights fit.
-   * Null: it goes by its own memory, as where both are one. Minor 4 */
+  /* What can be allocated now, and what there is in all. The host decides by it how large the cache is, and whether weights fit.
+   * Null: the host goes by its own memory, as where both are one. Minor 4 */
   choral_status* (*capacity)(choral_device*, uint64_t* free_bytes, uint64_t* total_bytes);
-  /* Not 0: one more thread may call, beside everything else, `copy` to the device and stream_synchronize on a stream that nobody
-   * else uses. What it copied is there for whatever is called once its stream_synchronize has returned; until then no operator
-   * is given it, though its neighbours in the same allocation may be. 0: the host copies adapters between steps. Minor 6 */
+  /* Not 0: one more thread may call, beside everything else, `copy` to the device and stream_synchronize on a stream that no
+   * other thread uses. The copy is complete once stream_synchronize has returned. Until then no operator is given it, though its
+   * neighbours in the same allocation may be. 0: the host copies adapters between steps. Minor 6 */
   int32_t copies_beside;
   int32_t reserved;
 } choral_memory_api;

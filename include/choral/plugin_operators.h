@@ -1,5 +1,5 @@
-/* What operators are given: matrices, the cache, stacks, and the arguments of each by its name. A part of choral/plugin.h, which
- * includes it and says how such structs grow; nobody else does. Plain C99. */
+/* What operators are given: matrices, the cache, stacks, and the arguments of each operator by its name. A part of
+ * choral/plugin.h: include that, which says how such structs grow. Plain C99. */
 #ifndef CHORAL_PLUGIN_OPERATORS_H
 #define CHORAL_PLUGIN_OPERATORS_H
 

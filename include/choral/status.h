@@ -1,6 +1,6 @@
 // Errors as values. `Status` is "fine" or (code, message); `Result<T>` is a T or such a Status.
 // A message says what is wrong, where, and what to do. A fine Status costs one null pointer.
-// Codes are stable: their names go to clients, their numbers to HTTP and exit codes.
+// Codes are stable. Each has a name, which clients see, an HTTP status and an exit code; some share one.
 // Thread-safety: values, like std::string.
 #pragma once
 

@@ -1,5 +1,4 @@
-// The vocabulary of the engine's API: sampling parameters, requests, outputs. Plain records; defaults are those of vLLM and
-// OpenAI.
+// The types of the engine's API: sampling parameters, requests, outputs. Plain records; defaults are those of vLLM and OpenAI.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ namespace choral {
 
 struct SamplingParams {
   int n = 1;                 // independent answers to the prompt
-  int best_of = 0;           // so many are made, and the n with the highest mean log-probability given; 0 = n
+  int best_of = 0;           // this many are made, and the n with the highest mean log-probability are given; 0 = n
   int max_tokens = 16;       // of each answer; 0 = up to the model's length
   int min_tokens = 0;        // no stop before this many tokens
   float temperature = 1.0f;  // 0 = greedy
@@ -34,7 +33,7 @@ struct SamplingParams {
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   std::optional<int> logprobs = {};             // the chosen token's and this many most likely ones'
-  std::vector<int32_t> logprob_token_ids = {};  // those of these tokens, in this order, in place of the most likely ones'
+  std::vector<int32_t> logprob_token_ids = {};  // these tokens' ones, in this order, instead of the most likely ones'
   std::optional<int> prompt_logprobs = {};      // the same for each prompt token
   std::vector<std::pair<int32_t, float>> logit_bias = {};
   std::vector<int32_t> allowed_token_ids = {};  // empty = all
@@ -77,9 +76,9 @@ struct Request {
   std::string tools_json = {};            // OpenAI's `tools` array, given to the chat template
   std::string template_kwargs_json = {};  // extra variables of the chat template
   bool add_generation_prompt = true;
-  bool continue_final_message = false;  // the answer goes on with the last message, whoever says it: no turn ends, none begins
+  bool continue_final_message = false;  // the answer goes on with the last message, of any role: no turn ends, none begins
   bool add_special_tokens = true;       // for `prompt`: BOS and the like, as the tokenizer says
-  // Of a prompt with more tokens so many are kept, the last ones or the first. -1: as many as fit beside max_tokens. 0: all; one
+  // A longer prompt keeps this many tokens, the last ones or the first. -1: as many as fit beside max_tokens. 0: all; a prompt
   // that does not fit is refused.
   int truncate_prompt_tokens = 0;
   enum class TruncationSide { kLeft, kRight } truncation_side = TruncationSide::kLeft;  // which loses its tokens
@@ -97,8 +96,8 @@ struct Request {
 
   StructuredOutput structured_output = {};
 
-  // Limits in seconds, from its submission on; 0 = EngineOptions'. A request that meets one ends with deadline_exceeded; what
-  // there is of the answer by then can be read.
+  // Limits in seconds, from submission on; 0 = EngineOptions'. A request that reaches one ends with deadline_exceeded; its answer
+  // so far can be read.
   double timeout_s = 0;        // to the end of the answer
   double queue_timeout_s = 0;  // to its first step
 };

@@ -1,6 +1,6 @@
 // What this CPU can do, in steps that kernels are written for. Found once by CPUID (cpu_features.h has each level's list),
 // capped by CHORAL_CPU_LEVEL=base|avx2|avx512|vnni|bf16|amx. Each level includes the ones before it.
-// The cap also limits Highway, so element-wise and hand-written kernels always agree.
+// Kernels are given the level in their Context, so element-wise (kernels/highway_level.h) and hand-written ones use the same.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@
 namespace choral {
 
 enum class CpuLevel {
-  kBase,    // x86-64 with SSE2; every kernel has a form for it
+  kBase,    // any x86-64; every kernel has a form for it, Highway's use SSE4 where the machine has it
   kAvx2,    // AVX2 + FMA + F16C + BMI2
   kAvx512,  // AVX-512 F/BW/CD/DQ/VL
   kVnni,    // + AVX512_VNNI
@@ -26,7 +26,7 @@ CpuLevel machine_cpu_level();  // what the machine has, without the cap
 CpuLevel cpu_level();  // what is used: the machine's level under the cap; an unknown cap ends the process with the valid names
 std::vector<CpuLevel> usable_cpu_levels();  // kBase … cpu_level(): what tests run through
 
-// Limits Highway's dispatch to `level` from now on. Called by cpu_level() for the process; tests call it to run each level.
+// Limits what Highway counts as supported to `level`, from now on. Called by cpu_level(). No kernel uses Highway's own dispatch.
 void limit_highway_to(CpuLevel level);
 
 }  // namespace choral

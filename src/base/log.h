@@ -1,7 +1,7 @@
 // CHORAL_LOG(kInfo, "loaded {} tensors", n): one line on stderr; never in kernels or per-token code.
 // The level comes once from CHORAL_LOG_LEVEL (debug, info, warn, error, off; default warn). Thread-safe.
 // say("{} tokens", n): text for the program's user on stderr, as it is. A stderr that is closed or full loses text and is
-// nobody's error: nothing here throws or ends the process.
+// no error: nothing here throws or ends the process.
 #pragma once
 
 #include <fmt/core.h>

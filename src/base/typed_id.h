@@ -1,6 +1,5 @@
-// A number that stands for something, as a type of its own: a number that stands for something else does not convert into it,
-// nor does a bare int. Compares and hashes as the number, and costs no more. 0 is nobody's, and what a fresh one has.
-// A plain value.
+// An id as a type of its own: ids of other things do not convert into it, nor does a bare int. Compares and hashes as the
+// number, and costs no more. A fresh TypedId is 0, which is never assigned. A plain value.
 #pragma once
 
 #include <compare>

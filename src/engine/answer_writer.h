@@ -1,7 +1,7 @@
-// From the tokens of a step to answers, in two halves. What the next step depends on is done at once: whether a token ends the
-// answer, and the scheduler's count. The rest, which takes longer, waits for hand_out(), so that a device need not wait for it:
-// the text, where nothing depends on it, the Response, and telling its readers. An answer that ends has all that came before.
-// Engine thread; a steady-state step allocates nothing.
+// Turns the tokens of a step into answers, in two halves. The first half is done at once, because the next step depends on it:
+// whether a token ends the answer, and the scheduler's count. The second takes longer and waits for hand_out(), so that a device
+// need not wait for it: text on which nothing depends, the Response, telling its readers. An answer that ends has all that came
+// before. Engine thread; a steady-state step allocates nothing.
 #pragma once
 
 #include <span>
@@ -21,14 +21,14 @@ class AnswerWriter {
   AnswerWriter(sched::Scheduler& scheduler, Clock clock, int max_num_seqs);
 
   // The tokens that a step of `output` gave a running request, which is told of them by hand_out(). Those behind the one that
-  // ends the answer are nobody's.
+  // ends the answer are dropped.
   void commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, double now);
   // What the grammar of a running request says of its last token, where that is known only after commit(); an error ends it.
   void settle(EngineRequest& request, Status status);
   // The embedding that ends a request for one.
   void embed(EngineRequest& request, std::span<const float> embedding);
   void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
-  // Of one request; where its answer stopped nobody knows, so nothing is added to it.
+  // Of one request. Where its answer stopped is not known, so nothing is added to it.
   void fail(EngineRequest& request, Status status);
 
   // Writes and tells what waits. One whose answer there is no memory for fails, a step with it under way or not.

@@ -1,5 +1,5 @@
-// A checkpoint as a source of weights: checks every shape and remembers what was taken, so that what nobody asked for can be
-// named.
+// A checkpoint as a source of weights. It checks every shape and remembers what was taken, so that tensors that were never taken
+// can be named.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The time limits of live requests: which have passed, and when to look again. A limit is noted when its request arrives; what
-// ends before its limit costs one more look at most. Engine thread.
+// The time limits of live requests: which have passed, and when to look again. A limit is noted when its request arrives. A
+// request that ends before its limit costs one more look at most. Engine thread.
 #pragma once
 
 #include <limits>
@@ -14,7 +14,7 @@ class Deadlines {
 
   // The limits of a request that arrives.
   void add(const EngineRequest& request) { note(next_of(request)); }
-  // Until then nobody's limit passes.
+  // No limit passes until then.
   double next_s() const { return next_s_; }
 
   // At a time at or after next_s(): begin(), then review() for each live request, which says which limit of it has passed.

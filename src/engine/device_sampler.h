@@ -1,8 +1,8 @@
-// A step's tokens where the device samples (Session::samples): logits stay in its memory. What the rows' rules ask for is said in
-// values (kernels/sampling/sampled_rows.h) and goes to the device before the forward pass, so that no copy comes between its
-// operators; tokens, and the log-probabilities that were asked for, come back in one copy.
-// The answers are the sampler's (sampler.h), up to the rounding of the device's own e^x.
-// Engine thread. Lists grow to the largest step's; where a request has penalties its edits grow with its tokens, by doubling.
+// A step's tokens where the device samples (Session::samples): logits stay in its memory. The rows' rules become values
+// (kernels/sampling/sampled_rows.h) that go to the device before the forward pass, so that no copy comes between its operators.
+// Tokens, and the log-probabilities that were asked for, come back in one copy. The answers are the sampler's (sampler.h), up to
+// the rounding of the device's own e^x.
+// Engine thread. Lists grow to the largest step's. A request with penalties has edits that grow with its tokens, by doubling.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// From options to an open device with its worker's configuration, in a fixed order that its notes tell: the platform is chosen;
-// it may change the configuration; the worker class is found; its patches are applied; it opens, and declares its fused
-// operators, its overrides, its own operators. Models are built after that.
+// Opens a device from options, and gives the worker's configuration. The order is fixed, and notes record each step: choose the
+// platform; let it change the configuration; find the worker class; apply its patches; open it. The device then declares its
+// fused operators, its overrides and its own operators. Models are built after that.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// The engine's loop, on its own thread: take what came in, schedule a step, run it, hand out the tokens. Callers reach it through
-// calls that only append to an inbox or wait for its next turn; answers leave through each request's Response. Thread-safe where
-// marked; the rest belongs to the engine thread.
+// The engine's loop, on its own thread: take what came in, schedule a step, run it, hand out the tokens. Callers only append to
+// an inbox or wait for the loop's next turn. Answers leave through each request's Response. Thread-safe where marked; the rest
+// belongs to the engine thread.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// One completion inside the engine: what the scheduler knows of it, what the worker is told of it, and where its answer goes.
-// A public request with n = 3 becomes three of these, sharing one Response and, through the prefix cache, one prompt.
-// Made and checked by RequestReader on the caller's thread, then owned by the scheduler; engine thread only.
+// One completion inside the engine: the scheduler's record, the worker's sampling rule, and where its answer goes. A public
+// request with n = 3 becomes three of these. They share one Response and, through the prefix cache, one prompt.
+// RequestReader makes and checks it on the caller's thread. Then the scheduler owns it; engine thread only.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// Between the engine's loop and its workers, however many there are and wherever they run: all that the loop says to them and
-// hears of them passes here. Steps cross as values (step_input.h, step_output.h); so could adapters, by what was loaded from
-// where, but in one process their weights are shared. Engine thread only, after the load.
+// Stands between the engine's loop and its workers, however many and wherever they are. All that the loop tells them and hears
+// from them passes here. Steps cross as values (step_input.h, step_output.h). Adapters' weights are shared in one process. Engine
+// thread only, after the load.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,5 @@
-// An engine whose steps begin when the test says so: so a test knows in which phase a request is when something happens to it.
-// One that stands for a device asks the gate again in the midst of each step, when the engine had its moment for other work.
-// Tests only.
+// An engine whose steps begin when the test lets them, so a test knows a request's phase when something happens to it. One that
+// stands for a device asks the gate again within each step, when the engine had its moment for other work. Tests only.
 #pragma once
 
 #include <condition_variable>

@@ -1,6 +1,6 @@
-// What the engine's loop is at, told by its thread and read by any other at once: so nobody who asks waits for a step. How long
-// the loop may be silent grows with the tokens of its step, by how long steps took so far.
-// One thread tells, in the order of its loop; any thread reads. Allocates nothing and takes no lock.
+// What the engine's loop is at. Its thread writes it, and any other reads it at once, without waiting for a step. The limit on
+// the loop's silence grows with its step's tokens, by how long steps took so far.
+// One thread writes, in the order of its loop; any thread reads. Allocates nothing and takes no lock.
 #pragma once
 
 #include <array>

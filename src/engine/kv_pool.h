@@ -1,6 +1,6 @@
 // The paged KV memory of a model: arrays of keys and of values, each serving one layer of each group (cache/kv_groups.h), bound
-// to the model's layers. Pages of the pool cost memory only once they are written. Made once by the worker; the scheduler deals
-// in block numbers.
+// to the model's layers. A page costs memory only once it is written. The worker makes the pool once; the scheduler deals in
+// block numbers.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@ struct KvBudget {
   int max_num_seqs = 0;
   int64_t max_num_batched_tokens = 0;
   int64_t max_model_len = 0;  // wanted; 0 = the model's
-  int64_t default_bytes = 0;  // where nobody requested
+  int64_t default_bytes = 0;  // where none was requested
 };
 
 struct KvPlan {
@@ -32,7 +32,7 @@ struct KvPlan {
   cache::KvPoolShape shape() const;
 };
 
-// At most what max_num_seqs full-length sequences could use. A model length that nobody asked for shrinks to fit, with a note;
+// At most what max_num_seqs full-length sequences could use. A model length that was not asked for shrinks to fit, with a note;
 // one that was asked for and does not fit is an error.
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
                             const KvBudget& budget);

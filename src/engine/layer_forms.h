@@ -1,4 +1,4 @@
-// How a model's layers are stored and multiplied, as one table: layers that differ only by their number are one row.
+// How a model's layers are stored and multiplied, as one table. Layers that differ only by their number are one row.
 #pragma once
 
 #include <span>

@@ -1,9 +1,11 @@
-// Renews the masks of grammars whose work nothing bounds (AnswerGrammar::is_bounded) beside the engine's thread. A step waits for
-// them a short while; a row whose mask is not there then sits out steps until it is. How long steps wait for an answer is
-// counted: each of its masks has an allowance, and one that is overdrawn is waited for no more and goes to a thread that takes
-// only what others leave of the machine. What an answer costs in all is counted too, and beyond its budget it ends with an error.
-// A call of the library cannot be stopped: a thread in a long one counts as stuck until it is back, another takes its place, and
-// so many may be. Costs are times of computing (a thread's own clock), so a loaded machine overdraws nobody. Engine thread only.
+// Renews masks of grammars whose work has no bound (AnswerGrammar::is_bounded) beside the engine's thread. A step waits for them
+// a short while; a row without its mask then sits out steps until it has one. The waits for an answer are counted against an
+// allowance for each of its masks. When it is overdrawn, steps do not wait for the answer any more, and a thread that takes only
+// what others leave of the machine computes its masks. The total cost of an answer is counted too; beyond its budget the answer
+// ends with an error.
+// A call of the library cannot be stopped. A thread in a long one counts as stuck until it is back, and another takes its place;
+// the number of stuck ones is limited. Costs are times of computing (a thread's own clock), so a loaded machine overdraws no
+// answer. Engine thread only.
 #pragma once
 
 #include <pthread.h>

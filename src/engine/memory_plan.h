@@ -1,6 +1,6 @@
-// What a model will take of the machine's memory and of the device's: decided when all its tensors are found and before one is
-// packed, so that it can be told, and refused, before the work. What is decided here is what is done: the KV pool gets this size,
-// adapters this budget. plan_memory() is pure.
+// What a model will take of the machine's memory and of the device's. It is decided when all tensors are found and before one is
+// packed, so that it can be told, and refused, before the work. The KV pool gets this size, and adapters this budget.
+// plan_memory() is pure.
 #pragma once
 
 #include <span>
@@ -52,8 +52,8 @@ MachineMemory machine_memory();  // now
 // A limit that leaves less than the machine has, in words; empty where there is none.
 std::string limit_note(const MachineMemory& machine);
 // Default budget of adapters: a quarter of what the weights leave free, at most 8 GiB. Of the KV cache: a quarter, at most 4 GiB;
-// of a device's memory, which is nobody else's, three quarters: the rest is for steps and adapters' slots. resource_exhausted:
-// the weights alone are more than there is, or than is free where nobody said how large the KV cache shall be.
+// of a device's memory, which no other program shares, three quarters: the rest is for steps and adapters' slots.
+// resource_exhausted: the weights alone are more than there is, or than is free where the size of the KV cache was not given.
 Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype,
                                MemoryWishes wishes, const MachineMemory& machine);
 

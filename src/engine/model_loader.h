@@ -1,5 +1,5 @@
-// From what the user named to a model ready to run: resolve, open, read configs, build, load, pack. Each phase is reported, and
-// every choice that was made for the user becomes a note.
+// Loads what the user named as a model ready to run: resolve, open, read configs, build, load, pack. Each phase is reported, and
+// every choice made for the user becomes a note.
 #pragma once
 
 #include <functional>
@@ -85,7 +85,7 @@ Result<quant::WeightRequest> parse_weight_request(std::string_view dtype, std::s
 // file's head multiplies, as in transformers from version 5 on, and a note says so.
 Result<io::ConfigMap> with_own_head(const io::ConfigMap& config, quant::WeightSource& source, std::vector<std::string>& notes);
 
-// Fails when the file holds tensors of this model's layers that nobody used; others become one note.
+// Fails when the file holds tensors of this model's layers that were not used; others become one note.
 Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap& config, std::vector<std::string>& notes);
 
 }  // namespace choral::engine

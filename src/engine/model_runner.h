@@ -1,5 +1,5 @@
 // Runs one step on one model: takes in what the step says of its requests, builds the flat batch once, forwards it, makes the
-// logits of the rows that need them, samples. Knows of a request what it was told; see step_input.h.
+// logits of the rows that need them, samples. It knows of a request only what step_input.h told it.
 // Engine thread; all arrays are reserved for the largest step, so a steady-state step allocates nothing.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The ranges of an engine's numeric options, checked before anything is built from them: what allocates by one of these numbers
-// need not ask again. Names that stand for something (dtype, policy, device) are checked by whoever knows them.
+// Checks the ranges of an engine's numeric options before anything is built from them, so code that allocates by one of these
+// numbers need not check again. The users of names (dtype, policy, device) check those.
 #pragma once
 
 #include "base/status.h"

@@ -1,5 +1,5 @@
 // The text of one completion while its tokens come: detokenised, watched for stop strings, released only as far as it is certain.
-// Text that may be the beginning of a stop string is held back; what is released never shrinks.
+// Text that may begin a stop string is held back. Released text never shrinks.
 // Engine thread only. push() allocates nothing once the text has its room.
 #pragma once
 

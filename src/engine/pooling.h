@@ -1,4 +1,4 @@
-// How the hidden states of a text become its embedding, as sentence-transformers' files beside a model say.
+// How the hidden states of a text become its embedding, as the sentence-transformers files beside a model say.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The refusal of a prompt that does not fit. Clients that shorten what they send know it by OpenAI's words, in which it is
-// written, or by a code of its own, which a server gives it: so it can be told from all else that is wrong with a request. Pure.
+// The refusal of a prompt that does not fit. Clients that shorten prompts know it by OpenAI's words, which it uses, or by a code
+// that a server gives it. So it can be told from other faults of a request. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// From a caller's Request to checked engine requests: chat template, tokens, limits, sampling parameters. Runs on the caller's
-// thread, so that a long prompt or a slow template never holds up a step. Refuses with what is wrong and what would be right.
-// Thread-safe: immutable but for a counter, and the compiler of grammars, which is made when the first request wants one.
+// Turns a caller's Request into checked engine requests: chat template, tokens, limits, sampling parameters. It runs on the
+// caller's thread, so that a long prompt or a slow template never holds up a step. A refusal says what is wrong and what would be
+// right.
+// Thread-safe: immutable but for a counter and the compiler of grammars, which is made when the first request wants one.
 #pragma once
 
 #include <atomic>

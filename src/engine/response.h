@@ -1,7 +1,7 @@
-// Where the engine thread leaves an answer and a caller picks it up: one object a public request, shared by both.
-// The engine appends to room reserved beforehand; the caller copies what is new. One mutex, held for microseconds. Callers are
-// told of news by wake(), outside of that mutex and once a step: those who wait, and those who want to be called back. That is
-// the dear part, and the engine does it while a device works.
+// Where the engine thread leaves an answer and a caller picks it up: one object a public request, shared by both. The engine
+// appends to room reserved beforehand; the caller copies what is new. One mutex, held for microseconds.
+// wake() tells callers of news, outside of that mutex and once a step: those who wait, and those with a callback. That is the
+// costly part, so the engine does it while a device works.
 #pragma once
 
 #include <atomic>

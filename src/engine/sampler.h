@@ -1,7 +1,7 @@
-// From the logits of a step's rows to tokens: each row by its own request's rule, rows in parallel.
-// A row's token depends on its logits, its rule, its own history and (seed, position) only: same seed = same text in any
-// batch. Engine thread; allocates nothing: each thread has its scratch from the start. Where the device samples, logits do not
-// come here (device_sampler.h) but those that a caller wants.
+// Turns the logits of a step's rows into tokens: each row by its own request's rule, rows in parallel. A row's token depends only
+// on its logits, its rule, its own history and (seed, position): same seed = same text in any batch.
+// Engine thread; allocates nothing: each thread has its scratch from the start. Where the device samples (device_sampler.h), only
+// logits that a caller asked for come here.
 #pragma once
 
 #include <memory>

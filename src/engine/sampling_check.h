@@ -1,5 +1,5 @@
-// The ranges of sampling parameters: the first that is out of range is named with what it may be. Within them no logit that a
-// sound model gives becomes infinite, and no short request makes an answer that memory cannot hold.
+// The ranges of sampling parameters. The error names the first that is out of range, with what it may be. Within the ranges no
+// logit of a sound model becomes infinite, and no short request makes an answer that memory cannot hold.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How the tokens of one request are chosen from logits: all that the sampler knows of it besides its tokens. Crosses to the
-// worker once, with the request's first step. A value.
+// How the tokens of one request are chosen from logits. Besides its tokens the sampler knows no more of a request. It crosses to
+// the worker once, with the request's first step. A value.
 #pragma once
 
 #include <algorithm>

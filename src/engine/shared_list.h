@@ -1,6 +1,5 @@
-// A list that many hold and nobody changes: a copy shares what it holds. So the lists of a request, which may be as long as the
-// vocabulary, are in memory once, however many prompts and completions it asks for. Reads like a vector. A value; thread-safe as
-// such.
+// An immutable list that is shared by copies. A request's lists may be as long as the vocabulary; so each is in memory once,
+// however many prompts and completions the request asks for. Reads like a vector. A value; thread-safe as such.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// Memory held back for the time when there is no more: telling somebody of a shortage takes some too, and so does a change that
-// must be made whole once it is begun. Belongs to one thread, whose allocations it stands behind while a Use of it lives: one
-// that finds no memory gets the spare and, when that is used up, waits until others have freed some. What may be given up as a
-// whole asks with or_out_of_memory() and gets an error instead.
+// Memory kept back for the time when there is no more. Reporting a shortage takes memory, and so does a change that must be
+// finished once it is begun. It belongs to one thread and serves that thread's allocations while a Use lives: an allocation that
+// finds no memory gets the spare and, when that is used up, waits until other threads have freed some. Work that may be given up
+// as a whole asks with or_out_of_memory() and gets an error instead.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// How a model's files say that it is sampled. A value that they do not state stays whoever's it was.
+// The sampling that a model's files state. A value that they do not state is left as it was.
 #pragma once
 
 #include <optional>

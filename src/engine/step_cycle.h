@@ -1,6 +1,6 @@
-// One step from the scheduler's queues to each request's tokens: decided, said to the workers as values, computed, handed out.
-// The engine's loop goes through it, and whoever times steps, which is why it knows no answers: what becomes of a token is the
-// caller's. Schedulers may take turns; the requests of all of them are EngineRequests with ids of their own. Engine thread only.
+// One step, from the scheduler's queues to each request's tokens: schedule it, send it to the workers as values, compute, hand
+// out. The engine's loop uses it, and so do programs that time steps. So it knows no answers: the caller decides what becomes of
+// a token. Schedulers may take turns; all their requests are EngineRequests with ids of their own. Engine thread only.
 #pragma once
 
 #include <memory>

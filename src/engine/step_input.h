@@ -1,6 +1,6 @@
-// What is said to the worker: values only, so that it may cross to another thread, process or machine. The worker keeps a copy of
-// each request it was told of (its tokens, its blocks, how its tokens are chosen); a step says what is new. Reused every step;
-// after reserve() a steady-state step allocates nothing.
+// What the worker is told of a step: values only, so that it may cross to another thread, process or machine. The worker keeps a
+// copy of each request (its tokens, its blocks, how its tokens are chosen); a step says what is new. Reused every step; after
+// reserve() a steady-state step allocates nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// From the scheduler's plan to the worker's StepInput: knows of each request what the worker was told already, and says the rest.
-// Engine thread.
+// Turns the scheduler's plan into the worker's StepInput. It knows what the worker was told already of each request, and writes
+// the rest. Engine thread.
 #pragma once
 
 #include "engine/engine_request.h"

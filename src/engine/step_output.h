@@ -1,4 +1,4 @@
-// What one step gives back, as values: for each item of the StepInput its tokens, several when it wanted several, with their
+// What one step gives back, as values. For each item of the StepInput: its tokens (several when it wanted several) with their
 // log-probabilities, those of its prompt, and rows of logits where they were wanted. Reused every step; room is reserved for the
 // largest batch.
 #pragma once

@@ -1,6 +1,6 @@
 // Finds a model's tokenizer and chat templates: tokenizer.json with tokenizer_config.json in a directory, or the metadata of a
-// GGUF file. Templates in files of their own (chat_template.jinja, additional_chat_templates/tool_use.jinja) stand for those of
-// tokenizer_config.json, all of them, as in transformers.
+// GGUF file. Templates in files of their own (chat_template.jinja, additional_chat_templates/tool_use.jinja) replace all those of
+// tokenizer_config.json, as in transformers.
 #pragma once
 
 #include <filesystem>

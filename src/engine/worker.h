@@ -1,5 +1,5 @@
-// One device's share of the engine: its threads and scratch, the model's weights, the KV memory, and the runner over them.
-// Made in three calls, in this order: make (device), load (weights), initialize_cache (KV, adapters' slots). Engine thread only.
+// One device's share of the engine: its threads and scratch, the model's weights, the KV memory, and the runner over them. Made
+// in three calls, in this order: make (device), load (weights), initialize_cache (KV, adapters' slots). Engine thread only.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// The numbers by which the engine thread knows adapters. They end with the engine; what lasts is the digest of what files hold.
+// The numbers by which the engine thread knows adapters. They are valid in one engine. The digest of an adapter's files is what
+// lasts.
 #pragma once
 
 #include "base/typed_id.h"

@@ -1,6 +1,6 @@
-// What a server allows and gives to adapters: the fields and names of vLLM's LoRAConfig. Several of them are limits here, not
-// reservations: an adapter costs memory and work by its own ranks, never by max_lora_rank (invariant 4).
-// A plain value; validate() once, before anything is built from it.
+// The limits on adapters, under the fields and names of vLLM's LoRAConfig. Several of them reserve memory there and are only
+// limits here: an adapter costs memory and work by its own ranks, never by max_lora_rank (invariant 4).
+// A plain value. Call validate() once, before anything is built from it.
 #pragma once
 
 #include <cstdint>

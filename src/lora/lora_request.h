@@ -1,6 +1,6 @@
-// Which adapter a request wants: a name, an id unique in the server, and where its files lie. Requests with the same name are
-// equal, whatever their ids, as in vLLM: the name is what clients say. Identity of *content* is LoRAModel::digest, not this. A
-// plain value; make() checks it.
+// Which adapter a request wants: a name, an id unique in the server, and where its files are. As in vLLM, requests with the same
+// name are equal whatever their ids: clients say the name. LoRAModel::digest is the identity of *content*.
+// A plain value; make() checks it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Gathers everything that is wrong with an input into one error, one problem a line, so that whoever wrote the file mends it in
-// one go. The first problem's code is the error's code; after kMaxLines problems the rest is only counted. Not thread-safe.
+// Gathers everything that is wrong with an input into one error, one problem a line, so that its author can mend it in one go.
+// The error has the first problem's code. After kMaxLines problems the rest is only counted. Not thread-safe.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Whether steps may name what was asked for.
+// Whether an adapter or a voice that was asked for may be used in steps.
 #pragma once
 
 #include <cstdint>

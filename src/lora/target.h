@@ -1,5 +1,5 @@
-// What a model offers to adapters: each place that an adapter may change, with the names under which files speak of it.
-// Layers declare their targets while the model is built; a target's index is its position in the model's list and stays.
+// What a model offers to adapters: each place that an adapter may change, with its names in adapter files.
+// Layers declare their targets while the model is built. A target's index is its position in the model's list and never changes.
 // Plain values; the base-weight reader is valid as long as the model.
 #pragma once
 

@@ -1,8 +1,8 @@
 // The rules of adapter_gate.h, over ids, bytes and numbers: which adapters are in memory, which come next, for whom room is kept.
-// It reads no file: the engine loads and drops weights as it says, the simulation of the tests counts steps, so both decide
-// alike. Requests wait by their key, whose adapters they want all together (one, or those of a mix): their *demand*. A *claim* is
-// all of them in memory or with their room reserved, kept until a request of the key takes it or none waits any more; only who is
-// asked for earlier takes it away. No call costs by the number of adapters that are known. Engine thread only. When everything is
+// It reads no file. The engine loads and drops weights as it says, and the tests' simulation counts steps, so both decide alike.
+// Requests wait by their key, whose adapters they want all together (one, or those of a mix): their *demand*. A *claim* is all of
+// them in memory or with their room reserved, kept until a request of the key takes it or none waits any more. Only a request
+// that is asked for earlier takes it away. No call costs by the number of known adapters. Engine thread only. When everything is
 // in memory, nothing allocates.
 #pragma once
 
@@ -39,7 +39,7 @@ class AdapterMemory {
   void hand_back(AdapterKey key);
 
   // --- its weights ---
-  // They have come, asked for or not. False: nobody asked, and there is no room for them.
+  // They have come, asked for or not. False: they were not asked for, and there is no room for them.
   bool arrive(AdapterId adapter);
   // The load that was asked for gave nothing. Nothing happens when they have come meanwhile.
   void fail(AdapterId adapter);

@@ -1,10 +1,10 @@
-// Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models"): each adapter has an account that grows with
-// the work done for it, input tokens weighing 1 and output tokens 2; among waiting requests the smallest account goes first. The
-// account is the adapter's, whatever the factor: work of a mix is charged to each of its adapters, and a mix waits its turn by
-// the largest of their accounts, so neither other factors nor other company make a request go first. An adapter that comes back
-// after a pause is lifted to the smallest active account, so idling saves up no credit. Accounts of idle adapters are forgotten
-// once they carry no debt; their number is bounded. No call looks at the idle ones, but for one in many that forgets some of
-// them. charge() allocates nothing. Not thread-safe.
+// Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models"). Each adapter has an account that grows with
+// the work done for it, input tokens weighing 1 and output tokens 2. Among waiting requests the smallest account goes first. The
+// account is the adapter's, whatever the factor. Work of a mix is charged to each of its adapters, and a mix waits by the largest
+// of their accounts: other factors or other company do not make a request go first.
+// An adapter that comes back after a pause is lifted to the smallest active account, so idling saves up no credit. Accounts of
+// idle adapters are forgotten once they carry no debt; their number is bounded. Calls do not look at the idle ones, except for
+// one call in many, which forgets some. charge() allocates nothing. Not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// One request as the scheduler sees it: token ids and counts. A plain record; the caller fills the first part, Scheduler::add()
-// checks it and reserves all room, and the Scheduler alone changes the second part. The engine derives from it to keep
-// sampling parameters and the stream beside it: ownership goes into the scheduler with add() and comes back by take_finished().
+// One request as the scheduler sees it: token ids and counts. A plain record. The caller fills the first part, Scheduler::add()
+// checks it and reserves all room, and then only the Scheduler changes the second part. The engine derives from it to keep
+// sampling parameters and the stream beside it. Ownership goes into the scheduler with add() and comes back by take_finished().
 // Engine thread only, once added.
 #pragma once
 

@@ -1,17 +1,18 @@
 // Decides what each step computes. The engine thread's loop is
 //   schedule(plan) -> run the model -> on_computed(plan) -> share, or commit / finish where needs_logits, for each item
 //   -> take_finished
-// Every step: running requests' decode tokens first, then the next chunks of running prefills, then waiting requests while
-// token budget, max_num_seqs and KV blocks last. A request gets the blocks of all its known tokens when admitted, where a window
-// is seen those of its next step. When a step of a running one finds no block, the least urgent, latest running request is
-// preempted: its blocks go, it waits again and later recomputes prompt and outputs as one prompt (the prefix cache may give most
-// of it back). A request never preempts a more urgent one; the least urgent itself just pauses. Promotion of the longest waiting
-// one makes sure that none starves. Adapters: a request runs once its adapter is in memory and at most max_loras distinct ones
-// run; who must wait for that lets others go ahead, until most_overtaking of them did or it is promoted: then nobody after it
-// takes a further adapter, nor the blocks of those who have one, before it has its own. A hold on an adapter lasts from admission
-// to the end, through preemption. Those who wait for a place have their adapters fetched meanwhile, the next first, while room is
-// free. A plan may be empty although has_work(): then everybody waits for adapters to be loaded, and the engine sleeps until one
-// is or who sits out (Request::sits_out) goes on. No allocation in steady-state decode. Not thread-safe.
+// Order of a step: running requests' decode tokens first, then the next chunks of running prefills, then waiting requests while
+// token budget, max_num_seqs and KV blocks last.
+// Blocks. A request gets the blocks of all its known tokens when admitted; where a window is seen, those of its next step. When a
+// step of a running request finds no block, the least urgent, latest running request is preempted: its blocks go, it waits again
+// and later recomputes prompt and outputs as one prompt (the prefix cache may give most of it back). A request never preempts a
+// more urgent one; the least urgent itself just pauses. The longest waiting request is promoted, so that none starves.
+// Adapters. A request runs once its adapter is in memory and at most max_loras distinct ones run. A request that must wait for
+// that lets others go ahead, until most_overtaking of them did or it is promoted. Then no later request takes a further adapter,
+// nor the blocks of those who have one, before it has its own. A hold on an adapter lasts from admission to the end, through
+// preemption. The adapters of requests that wait for a place are fetched meanwhile, the next first, while room is free.
+// A plan may be empty although has_work(): then all requests wait for adapters to be loaded, and the engine sleeps until one is,
+// or until a request that sits out (Request::sits_out) goes on. No allocation in steady-state decode. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ struct SchedulerStats {
   int64_t deferrals = 0;         // times a request waited a step for a prefix that another was computing
   int64_t pauses = 0;            // times the least urgent request found no block
   int64_t adapter_waits = 0;     // times an adapter's requests waited a step: loading, no room, or max_loras
-  int64_t adapter_drains = 0;    // steps in which nobody took a further adapter, so that one that waited long gets room
+  int64_t adapter_drains = 0;    // steps in which no request took a further adapter, so that one that waited long gets room
   int64_t adapter_failures = 0;  // requests ended because their adapter cannot be had
 };
 
@@ -56,7 +57,7 @@ class Scheduler {
   // Takes the request over and queues it. On error `request` is left as it was: invalid_argument or too_large for what can never
   // run, already_exists for the id of an unfinished one, resource_exhausted when the queue is full.
   Status add(std::unique_ptr<Request>&& request);
-  // The first of that, which nobody else has a part in: whether it can ever run, and the memory for what it may grow to. What
+  // The part of add() that concerns this request alone: whether it can ever run, and the memory for what it may grow to. What
   // add() takes besides is small.
   Status make_room_for(Request& request) const;
 
@@ -88,8 +89,8 @@ class Scheduler {
   // finish(…, kCancelled) by id; false when there is no such unfinished request.
   bool cancel(RequestId id);
 
-  // Hands the requests finished and no longer in flight back, appended to `out`: those that finish() ended, and those whose
-  // adapter failed (adapter_failed), which nobody else has ended.
+  // Hands the requests finished and no longer in flight back, appended to `out`: those that finish() ended, and those that
+  // ended because their adapter failed (adapter_failed).
   void take_finished(std::vector<std::unique_ptr<Request>>& out);
 
   Request* find(RequestId id);  // unfinished only; nullptr otherwise

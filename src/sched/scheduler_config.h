@@ -1,4 +1,4 @@
-// The scheduler's limits and habits, and the check that they make sense together. Plain values.
+// The scheduler's limits and options, and the check that they fit together. Plain values.
 #pragma once
 
 #include <cstdint>

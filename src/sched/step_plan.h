@@ -1,8 +1,9 @@
 // What one step of the model runs: which tokens of which requests, in the order of the flat batch's rows. Items are grouped by
-// adapter key, ascending (base first); inside a group decode rows come before prefill chunks, in the order of urgency. A chunk
-// that ends before its adapter's activation is the base's; one across it is the adapter's and has base_tokens rows of the base in
-// front; the segments say it of the rows. One object is reused for every step; after reserve() filling it allocates nothing. The
-// Request pointers stay valid until the first Scheduler::take_finished() after the step's on_computed().
+// adapter key, ascending (base first). Inside a group decode rows come before prefill chunks, by urgency. A chunk that ends
+// before its adapter's activation is the base's. A chunk across it is the adapter's, with base_tokens rows of the base in front;
+// the segments record that.
+// One object is reused for every step; after reserve() filling it allocates nothing. The Request pointers stay valid until the
+// first Scheduler::take_finished() after the step's on_computed().
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Requests that wait for admission, fresh and preempted ones. Order: a promoted request, then (Policy::kPriority) the lower
-// priority value, then preempted before fresh, then (fair_adapters) the adapter served least, then arrival. The adapters'
-// accounts move with every token, so no order is kept: a heap is built once a step, when the first is asked for, and a step that
-// must pass over many (their adapters are not in memory) costs n + k·log n. Holds no ownership. Nothing allocates after the
-// constructor. Not thread-safe.
+// Requests that wait for admission, fresh and preempted ones. Their order: a promoted request, then (Policy::kPriority) the lower
+// priority value, then preempted before fresh, then (fair_adapters) the adapter served least, then arrival.
+// The adapters' accounts move with every token, so no order is kept. A heap is built once a step, when the first is asked for; a
+// step that must pass over many (their adapters are not in memory) costs n + k·log n. Holds no ownership. Nothing allocates after
+// the constructor. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class WaitingQueue {
 
   bool empty() const { return requests_.empty(); }
   int32_t size() const { return static_cast<int32_t>(requests_.size()); }
-  int64_t tokens() const { return tokens_; }  // of all, their outputs too: nobody gets one while it waits
+  int64_t tokens() const { return tokens_; }  // of all, their outputs too: a waiting request gets none
   std::span<Request* const> requests() const { return requests_; }
 
   void push(Request& request);

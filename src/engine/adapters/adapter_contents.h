@@ -1,6 +1,6 @@
-// What adapters' files hold. Equal contents are one, whatever names lead to them: known by digest when files were read, by id
-// from then on, whether the weights are in memory or not. A content ends with the last version that holds it, which says so
-// (VersionEnds); review() looks between two steps. Engine thread only.
+// The contents of adapters' files. Equal contents are one, whatever names lead to them. A content is known by its digest when
+// files were read and by its id from then on, whether its weights are in memory or not. It ends with the last version that holds
+// it, which says so (VersionEnds); review() looks between two steps. Engine thread only.
 #pragma once
 
 #include <map>

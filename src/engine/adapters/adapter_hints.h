@@ -1,6 +1,6 @@
-// "Did you mean …?" for names of adapters: the nearest of those that are known and of those that lie in the root. Unknown names
-// come from anybody and as fast as they like, so a few of them a second are given hints and the others go without, and the root
-// is listed anew only when it changed, and once a second at most. Thread-safe.
+// "Did you mean …?" for names of adapters: the nearest among known names and folders of the root. Unknown names come from
+// anybody, at any rate. So a few of them a second get hints and the others none, and the root is listed anew only when it
+// changed, at most once a second. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The threads that read, check and pack adapters' files beside the engine's loop. Two, each with its queue: DoRA takes the time
-// to read every weight that it adapts, and other adapters need not wait for that. Thread-safe.
+// The threads that read, check and pack adapters' files beside the engine's loop. There are two, each with its queue: DoRA takes
+// the time to read every weight that it adapts, and other adapters need not wait for that. Thread-safe.
 #pragma once
 
 #include <condition_variable>

@@ -1,6 +1,6 @@
-// The adapters of a registry as those see them who list them or look for a near name: immutable lists. Whoever changes a name
-// only notes it; the next who asks makes the new list, under a lock that nobody else waits for. So thousands of names, and any
-// number of readers, cost neither the engine thread nor requests that name an adapter anything. Thread-safe.
+// Lists of a registry's adapters, for readers who list them or search for a near name. A list is immutable. A change of a name is
+// only noted; the next reader makes the new list, under a lock that blocks no other thread. So thousands of names and any number
+// of readers cost the engine thread, and requests that name an adapter, nothing. Thread-safe.
 #pragma once
 
 #include <cstdint>

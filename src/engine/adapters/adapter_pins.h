@@ -1,6 +1,5 @@
-// Pins: which versions of adapters stay in memory, and the wishes of callers that are not answered yet, because a load comes
-// first. A version that is pinned says so itself; its content is pinned in AdapterMemory while one of its versions is. Engine
-// thread only.
+// Pins: which versions of adapters stay in memory, and callers' requests for pins that wait for a load. A version knows whether
+// it is pinned. Its content is pinned in AdapterMemory while one of its versions is. Engine thread only.
 #pragma once
 
 #include <memory>

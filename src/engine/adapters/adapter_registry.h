@@ -1,12 +1,11 @@
-// All adapters of an engine by name. Their files are read, checked and packed beside the engine's loop (adapter_loader.h), and
-// what is packed is handed to the engine thread, which alone decides what stays in memory (adapter_residency.h).
-// A name stands for what its files hold. resolve() and pin() look at them (stat only); when they are not those that the name's
-// version was read from, a new version is loaded beside the engine and takes the name once it is read. What cannot be read leaves
-// the name as it was, and is not tried again until the files change. A request keeps the version it came for while that is in
-// memory or can be read again unchanged; otherwise, if it waits, it goes over to the name's present version. docs/adapters.md
-// states it for users.
-// Thread-safe; no call but load() and pin() waits. The engine thread waits for the lock too: nobody looks at files or goes
-// through all names under it. Lists of names and hints are made beside it (adapter_names.h, adapter_hints.h).
+// All adapters of an engine by name. Loader threads read, check and pack their files beside the engine's loop (adapter_loader.h).
+// The engine thread takes the result and alone decides what stays in memory (adapter_residency.h).
+// A name stands for what its files hold. resolve() and pin() look at the files (stat only). When they are not those of the name's
+// version, a new version is loaded beside the engine and takes the name once it is read. Files that cannot be read leave the name
+// as it was, and are not tried again until they change. A request keeps its version while that is in memory or can be read again
+// unchanged; otherwise a waiting request goes over to the name's present version. docs/adapters.md states it for users.
+// Thread-safe; no call but load() and pin() waits. The engine thread waits for the lock too, so no file is looked at, and not all
+// names are gone through, under it. Lists of names and hints are made beside it (adapter_names.h, adapter_hints.h).
 #pragma once
 
 #include <condition_variable>
@@ -40,7 +39,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   struct Config {
     lora::LoRALoadOptions load;                                  // its config, and what is known of the model
     std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  // the base's; null: it has none
-    std::string root;                                            // where names that nobody gave are looked for; empty: nowhere
+    std::string root;                                            // where names that were not given are looked for; empty: nowhere
     int64_t budget_bytes = 0;                                    // for packed adapters, AdapterResidency's; 0: no limit
     size_t max_root_names = 10'000;                              // known at a time; those unused longest are forgotten
     std::shared_ptr<AdapterGenerations> generations = nullptr;   // null: counted here
@@ -81,7 +80,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   struct PinWish {
     std::shared_ptr<AdapterVersion> version;
     bool pinned = false;
-    Answer* answer = nullptr;     // null: nobody waits
+    Answer* answer = nullptr;     // null: no caller waits
     int64_t failures_before = 0;  // as VersionUse
     bool of_name = false;         // granted to what the name stands for by then, whichever version it was asked for
     bool tried = false;           // the engine's: a load was waited for
@@ -109,7 +108,7 @@ class AdapterRegistry : private AdapterLoader::Client {
     std::shared_ptr<AdapterVersion> coming = nullptr;    // of changed files; takes the name once it is read
     std::optional<AdapterFacts> refused = std::nullopt;  // files that could not be read: not tried again while they are the same
     bool failed = false;                                 // of the root and never read: free for others, until then only told
-    bool from_root = false;                              // nobody gave this name: it was found in the root
+    bool from_root = false;                              // the name was not given: it was found in the root
     bool pinned = false;                                 // goes over to the version that takes the name
     uint64_t last_use = 0;
   };
@@ -154,7 +153,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   // disk, and what is kept and what is told are in one order. The engine thread never takes it.
   std::mutex order_;
   mutable std::mutex mutex_;          // guards all below
-  std::condition_variable taken_;     // loaded_ is empty, or nobody takes it
+  std::condition_variable taken_;     // loaded_ is empty, or is not taken any more
   std::condition_variable answered_;  // a load() or pin() is done
   std::function<void()> wake_;
   Names names_;

@@ -1,8 +1,9 @@
-// Which adapters are in memory, for whom: brings together what the loader packed (AdapterRegistry), what is known of contents
+// Which adapters are in memory, for whom. It brings together what the loader packed (AdapterRegistry), what is known of contents
 // (AdapterContents), what may stay (AdapterMemory, which decides, and AdapterPins) and who asks (RequestVoices), and tells the
-// scheduler who can run. A request passes three times: arrive() (its adapters are named), acquire() and release() by the
-// scheduler, leave() at its end. One that waits while its adapter's bytes are lost starts over, for what the name stands for by
-// then. Engine thread only; a steady-state step calls nothing of it. docs/design/adapter-records.md says which record keeps what.
+// scheduler which requests can run.
+// A request passes three times: arrive() (its adapters are named), acquire() and release() by the scheduler, leave() at its end.
+// One that waits while its adapter's bytes are lost starts over, with the name's meaning by then. Engine thread only; a
+// steady-state step calls nothing of it. docs/design/adapter-records.md says which record keeps what.
 #pragma once
 
 #include <memory>

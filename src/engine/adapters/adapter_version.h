@@ -1,5 +1,5 @@
-// One content of one adapter name. A name whose files change, or that is replaced, gets a new version; requests keep the one they
-// came for by holding a pointer (the rule: adapter_registry.h).
+// One content of one adapter name. A name whose files change, or that is replaced, gets a new version. A request keeps the
+// version it came for by holding a pointer (the rule: adapter_registry.h).
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ struct AdapterContent;  // engine/adapters/adapter_contents.h
 
 using VersionId = TypedId<struct VersionIdTag>;  // of one registry, in the order in which they were made
 
-// Counts the versions of a registry that ended, and tells the engine which contents they had: these may be nobody's now. A
+// Counts the versions of a registry that ended, and tells the engine which contents they had: these may have no version now. A
 // version ends with its last holder, which may be a caller whose request was refused, or a name. Thread-safe.
 class VersionEnds {
  public:
@@ -35,7 +35,7 @@ class VersionEnds {
   void add(std::shared_ptr<AdapterContent> content);
   // One of those told of since it was taken last; null: there is none.
   std::shared_ptr<AdapterContent> take();
-  // Called by add(), from any thread. Empty: nobody is told any more.
+  // Called by add(), from any thread. Empty: no more calls.
   void set_wake(std::function<void()> wake);
 
  private:
@@ -74,7 +74,7 @@ struct AdapterVersion {
   const std::shared_ptr<ShownInfo> info = std::make_shared<ShownInfo>(AdapterInfo{});  // has a lock of its own
 
   // Guarded by the registry. Its content is fixed when its files are read for the first time, and the digest set with it.
-  std::shared_ptr<const OwnTokenizer> own;  // as last read; null: nobody looked yet
+  std::shared_ptr<const OwnTokenizer> own;  // as last read; null: not read yet
   AdapterFacts facts;                       // of the files as last read
   std::optional<AdapterFacts> awaited;      // what a request saw of them before they were read: older ones must not answer it
   std::string digest;                       // the info's

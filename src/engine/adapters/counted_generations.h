@@ -1,5 +1,5 @@
-// The generations of names as long as a process lives: where nothing is kept over its end. Numbers begin above a floor, which a
-// server takes from the clock so that two of its lives have none in common. Thread-safe; never waits.
+// The generations of names for as long as a process runs, where nothing is kept after its end. Numbers begin above a floor, which
+// a server takes from the clock, so that two runs of it share no number. Thread-safe; never waits.
 #pragma once
 
 #include <map>

@@ -1,6 +1,6 @@
-// What a look at an adapter's files tells without reading them: which there are, and for each its identity, size and times. Equal
-// facts mean unchanged files, provided the clock that stamps them had moved on when they were read (wait_until_stamps_settle).
-// Safe on any thread.
+// What can be known of an adapter's files without reading them: which there are, and for each its identity, size and times. Equal
+// facts mean unchanged files, provided that the clock that stamps them had moved on when they were read
+// (wait_until_stamps_settle). Safe on any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The tokenizer of an adapter that brings tokens of its own: the base's with the tokens that the adapter's folder adds. They are
-// recognised in the prompts and decoded in the answers of its requests, and of nobody else's. Safe on any thread.
+// The tokenizer of an adapter that brings tokens of its own: the base's, with the tokens that the adapter's folder adds. They are
+// recognised in the prompts and decoded in the answers of its requests only. Safe on any thread.
 #pragma once
 
 #include <memory>

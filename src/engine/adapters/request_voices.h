@@ -1,4 +1,4 @@
-// The voices of live requests: their adapters with factors. Requests with equal ones share a voice and its key, hence groups of
+// The voices of live requests: their adapters with factors. Requests with equal voices share one and its key, and so groups of
 // rows and KV. Engine thread only.
 #pragma once
 

@@ -1,7 +1,7 @@
 // The inner kernels of the quantised GEMM: some rows of quantised x times up to four neighbouring panels, the whole of k.
 // `direct` reads the packed bytes once for few rows (decode); `tiled` runs all rows over 128 or 256 k of the panels at a time,
 // unpacked into `work` where that is faster (prefill). Both run the same operations in the same order for each output: see
-// ref/quant.h. Chosen by quant_kernel(); pure functions, called by gemm_quant.cc.
+// ref/quant.h. Chosen by quant_kernel(); pure functions, called by gemm_quant_matrix.cc.
 #pragma once
 
 #include <array>

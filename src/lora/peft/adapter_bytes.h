@@ -1,6 +1,5 @@
-// An adapter whose files stand in memory, under the names that they would have in its folder. The counterparts of
-// read_adapter_file(), read_adapter_shapes() and PEFTHelper::from_local_dir(); files of other names are not looked at. Pure; any
-// thread.
+// An adapter whose files are in memory, under the names that they would have in its folder. Counterparts of read_adapter_file(),
+// read_adapter_shapes() and PEFTHelper::from_local_dir(). Files of other names are ignored. Pure; any thread.
 #pragma once
 
 #include <functional>

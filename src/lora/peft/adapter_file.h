@@ -1,8 +1,9 @@
-// Reads the tensors of an adapter from whichever file it comes in, under PEFT's names: adapter_model.safetensors, then .bin, then
-// .pt (both read by io/torch_pickle.h, which executes nothing), or a llama.cpp GGUF adapter. Values are not looked at, but what
-// is returned is float32, float16, bfloat16 or, of A and B in GGUF, Q8_0; other types are converted (float64, GGUF's quantised
-// ones) or refused by name. The file is read into memory once (io/read_file.h): whatever becomes of it later, a tensor stays what
-// it was. Safe on any thread. Tensors keep their file's memory as long as they live.
+// Reads an adapter's tensors, under PEFT's names, from the file that holds them: adapter_model.safetensors, else .bin, else .pt
+// (both read by io/torch_pickle.h, which executes nothing), or a llama.cpp GGUF adapter.
+// Tensors come out as float32, float16, bfloat16 or, for A and B in GGUF, Q8_0. Other types are converted (float64, GGUF's
+// quantised ones) or refused by name. Values are not checked.
+// The file is read into memory once (io/read_file.h), so later changes of it do not matter. Tensors keep that memory as long as
+// they live. Safe on any thread.
 #pragma once
 
 #include <cstdint>

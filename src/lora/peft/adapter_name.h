@@ -1,5 +1,5 @@
-// What an adapter may be called, and which folder of a root a name stands for. A name has one spelling, so that nothing is known
-// twice, and no name leads out of the root. Names come from requests: they are checked before anything is kept. Safe on any
+// What an adapter may be called, and which folder of a root a name stands for. A name has one spelling, so nothing is known
+// twice, and no name leads out of the root. Names come from requests, so they are checked before anything is kept. Safe on any
 // thread.
 #pragma once
 

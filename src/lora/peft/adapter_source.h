@@ -1,4 +1,4 @@
-// Where an adapter is read from, as often as it must be: its files, or bytes that its giver holds. A value; thread-safe.
+// Where an adapter is read from: its files, or bytes that a caller holds. It can be read again. A value; thread-safe.
 #pragma once
 
 #include <filesystem>

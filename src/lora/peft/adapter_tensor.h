@@ -1,4 +1,4 @@
-// A tensor of an adapter and whoever keeps its bytes: a file's mapping, or memory of its own (converted or unpickled tensors).
+// A tensor of an adapter with a share in its memory: a file's mapping, or memory of its own (converted or unpickled tensors).
 // Copies share the bytes. Data may start at any address. Immutable; any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Which adapters a root has: what can be listed before anybody has used it. Whether a request may have one of them, and whether
-// it can be loaded, is asked with adapter_in_root() and by loading it. Safe on any thread.
+// Lists the adapters of a root before any of them is used. Whether a request may name one is asked with adapter_in_root();
+// whether it can be loaded shows when it is. Safe on any thread.
 #pragma once
 
 #include <string>

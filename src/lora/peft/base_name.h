@@ -1,7 +1,7 @@
 // Whether an adapter was made for this base, as far as names tell. Shapes tell nothing: a model and its instruct form have the
-// same. Names are compared leniently, since a false alarm teaches people to ignore it: without folder, case, separators, maker
-// and what only says how the weights are stored ("HuggingFaceTB/SmolLM2-135M-Instruct" is "SmolLM2-135M-Instruct.Q4_1.gguf");
-// names that say nothing ("checkpoint-500", "model") are no different from any. Pure; any thread.
+// same. Names are compared leniently, because false alarms teach people to ignore the warning: without folder, case, separators,
+// maker and the words for how weights are stored ("HuggingFaceTB/SmolLM2-135M-Instruct" is "SmolLM2-135M-Instruct.Q4_1.gguf"). A
+// name that says nothing ("checkpoint-500", "model") agrees with every other. Pure; any thread.
 #pragma once
 
 #include <cstdint>

@@ -38,8 +38,8 @@ bool names_parameter_of(std::span<const std::string> parameters, std::string_vie
 // 0: it has no such parameter.
 using CountExperts = std::function<int64_t(std::string_view experts, std::string_view parameter, int64_t a_rows)>;
 
-// `tensors` with each expert's own in the place of fused ones. With `shapes_only` their values may not be read and those of the
-// expert's are nobody's. What does not fit becomes a problem and is left out.
+// `tensors` with each expert's own in the place of fused ones. With `shapes_only` their values may not be read, and those of each
+// expert's tensors have no meaning. What does not fit becomes a problem and is left out.
 std::vector<NamedTensor> split_fused_experts(std::span<const NamedTensor> tensors, std::span<const std::string> parameters,
                                              const CountExperts& count_experts, bool shapes_only, ProblemList& problems);
 

@@ -1,6 +1,6 @@
-// The checks between an adapter's tensors and a LoRAModel: names against the model's targets, completeness, shapes, ranks,
-// values, and whether config and file say the same. Every rule is in one small function of the .cc. Internal to lora; used once,
-// by one thread.
+// Checks an adapter's tensors before they become a LoRAModel: names against the model's targets, completeness, shapes, ranks,
+// values, and whether config and file agree. Every rule is one small function of the .cc. Internal to lora; used once, by one
+// thread.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// An adapter, read and checked against a model: each module's low-rank pair, and everything else a PEFT file can bring. What this
-// holds is what the adapter does; there is nothing in the file that neither stands here nor was refused (see `notes` for the few
-// tensors that do not matter). Tensors stay in the memory that their file was read into.
+// An adapter, read and checked against a model: each module's low-rank pair, and everything else a PEFT file can bring. It holds
+// all that the adapter does: every tensor of the file is here, or was refused, or is one of the few in `notes` that do not
+// matter. Tensors stay in the memory that their file was read into.
 // Immutable and thread-safe. Made off the engine thread.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What an adapter file calls its tensors, taken apart: the module of the model, and which of the module's parts this is. Knows
-// every spelling that PEFT's versions have written (see the table in the .cc). Pure; any thread.
+// Takes apart the tensor names of an adapter file: the module of the model, and the part of the module. Knows every spelling that
+// PEFT's versions have written (see the table in the .cc). Pure; any thread.
 #pragma once
 
 #include <cstdint>

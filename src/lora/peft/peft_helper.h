@@ -1,7 +1,7 @@
-// What adapter_config.json says, and PEFT's rules for what it means: which modules are adapted, at which rank, alpha and scale.
-// Rules are PEFT's own, to the letter, because the answer must be PEFT's answer. What Choral cannot do is refused by the key's
-// name; nothing is dropped silently: `notes` lists what was read and does not matter. A GGUF adapter (llama.cpp) has its few
-// facts in the file's metadata and reads into the same class. A value; const calls are thread-safe.
+// Reads adapter_config.json by PEFT's own rules: which modules are adapted, at which rank, alpha and scale. A key that Choral
+// cannot serve is refused by its name. Nothing is dropped silently: `notes` lists the keys that were read and do not matter. A
+// GGUF adapter (llama.cpp) has its few facts in the file's metadata and reads into the same class. A value; const calls are
+// thread-safe.
 #pragma once
 
 #include <cstdint>

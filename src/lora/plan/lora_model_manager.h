@@ -1,6 +1,6 @@
-// The voices that the steps of one model on one device may name, and the plan of the step. A voice is packed and ready, known by
-// a key, and stands for one adapter or a mix of several with their factors. On the host any of them can be in the next step; a
-// device with memory of its own gives slots to those that run (stacked_adapters.h).
+// The voices that the steps of one model on one device may use, and the plan of the step. A voice is one adapter, or a mix of
+// several with factors, packed and known by a key. On the host any voice can be in the next step. A device with memory of its own
+// gives slots to those that run (stacked_adapters.h).
 // Engine thread only. Registering may allocate; planning a step does not.
 #pragma once
 

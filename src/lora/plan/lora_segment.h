@@ -1,5 +1,5 @@
-// The rows of a step by adapter, as the scheduler, the worker and the plan speak of them: runs of consecutive rows, never a list
-// of rows. A value.
+// The rows of a step by adapter, for the scheduler, the worker and the plan: runs of consecutive rows, never a list of rows. A
+// value.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,8 @@
-// The step's LoRA plan and its execution, in the shape of the field's wrapper of that name. update_metadata() is called once a
-// step and turns its segments into groups of rows with the same voice; every layer then runs that plan. Whoever gathers rows anew
-// (the head, experts) asks row_groups() for the groups they then make. Base rows are in no group: nothing is computed for them
-// and nothing of theirs is written. Engine thread; the work itself is divided
-// over the context's pool. Nothing allocates in a steady state. On a device that computes adapters itself (use_device()) the
-// groups whose voice has a slot there are StackedAdapters', and only the others are the host's.
+// The step's LoRA plan and its execution, after the wrapper of that name in other engines. update_metadata() is called once a
+// step and turns its segments into groups of rows with the same voice. Every layer then runs that plan. Code that gathers rows
+// anew (the head, experts) asks row_groups() for the new groups. Base rows are in no group, so they cost nothing.
+// On a device that computes adapters itself (use_device()) StackedAdapters runs the groups whose voice has a slot, and the host
+// runs the others. Engine thread; the work is divided over the context's pool. Nothing allocates in a steady state.
 #pragma once
 
 #include <cstdint>

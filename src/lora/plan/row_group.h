@@ -1,4 +1,4 @@
-// Rows of a layer's input that have the same voice: what the adapters' plan is made of. A value.
+// Rows of a layer's input that have the same voice. The adapters' plan is made of these. A value.
 #pragma once
 
 #include <cstdint>

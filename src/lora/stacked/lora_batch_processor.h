@@ -1,5 +1,6 @@
-// A step's rows as the stacked operators take them: indices on the device, by row, and for a step with prompts by sequence too.
-// The buffers are made once; preparing a batch copies the arrays to the device and allocates nothing. Engine thread.
+// A step's rows in the form that the stacked operators take: indices on the device, by row, and for a step with prompts by
+// sequence too. The buffers are made once. Preparing a batch copies the arrays to the device and allocates nothing. Engine
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// The device's slots: for every target that some voice in a slot touches, stacks of A [slots, rank, in] and B [slots, out, rank],
-// one pair for each projection, in one float type; beside them DoRA's factors and biases [slots, out], and what is no stack:
-// replaced matrices and embeddings' lookups, packed by the device. A stack's rank is the largest that is in it, rounded up to
-// eight, and its slots are as many as were needed at a time, so both grow, by copies on the device; what nobody touches has no
-// stack. Zeros pad: they add nothing, so an answer's bits do not depend on the padding; beside each pair stand its slots' own
-// ranks, by which a device passes over the padding. What a slot gets is written by whoever carries its SlotWrite out, maybe
-// beside steps: until then the slot is coming, and stacks stay where they are. Engine thread; what changes slots is called
-// between steps; a steady state allocates and copies nothing.
+// The device's slots. Each target that a voice in a slot touches has stacks of A [slots, rank, in] and B [slots, out, rank], one
+// pair for each projection, in one float type; other targets have none. DoRA's factors and biases [slots, out] are beside them,
+// and matrices that the device packed: replaced ones, and embeddings' lookups.
+// A stack's rank is the largest in it, rounded up to eight, and it has as many slots as were needed at a time. Both grow by
+// copies on the device. Padding is zeros, which add nothing, so an answer's bits do not depend on it; each slot's own rank lets a
+// device skip it. Whoever carries a SlotWrite out writes the slot, maybe beside steps. Until then the slot is coming, and stacks
+// stay where they are.
+// Engine thread; slots change between steps. A steady state allocates and copies nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What one voice adds to some columns of a layer, as plain matrices for a device's stacks: A and B of all its terms, ranks side
-// by side, scales and factors multiplied in, padded with zeros to the stack's rank, both starting on a cache line. Read back from
-// the packed panels, so that the host keeps one copy of an adapter. Immutable once made; any thread.
+// What one voice adds to some columns of a layer, as plain matrices for a device's stacks: A and B of all its terms with ranks
+// side by side, scales and factors multiplied in, padded with zeros to the stack's rank, both starting on a cache line. Made by
+// reading the packed panels back, so that the host keeps one copy of an adapter. Immutable once made; any thread.
 #pragma once
 
 #include <cstdint>

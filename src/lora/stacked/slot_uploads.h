@@ -1,5 +1,5 @@
-// The thread that writes slots while steps run: one after the other, in the order they were begun. Nobody reads a slot until the
-// engine's thread has taken its end, so that the two share nothing but the two lists here. Engine thread, but for the wake.
+// The thread that writes slots while steps run, one after the other, in the order they were begun. A slot is not read until the
+// engine's thread has taken its end, so the two threads share only the two lists here. Engine thread, but for the wake.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What a voice does to the base's product beside its pairs: a factor for each output (DoRA) and what is added then (biases).
+// What a voice does to the base's product besides its pairs: a factor for each output (DoRA), and what is added then (biases).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What is written into a slot for its voice: A and B of each projection, DoRA's factors and biases. Made from the host's panels
-// piece by piece, each copied before the next is made. Put together by the engine's thread; carried out by any one, while the
-// stacks stay where they are and nobody reads the slot.
+// What is written into a slot for its voice: A and B of each projection, DoRA's factors and biases. Pieces are made from the
+// host's panels one at a time, and each is copied before the next is made. The engine's thread puts it together. Any thread may
+// carry it out, while the stacks stay where they are and the slot is not read.
 #pragma once
 
 #include <atomic>

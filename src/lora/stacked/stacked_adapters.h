@@ -1,11 +1,10 @@
-// Adapters on a device with memory of its own: what PunicaWrapper is for packed panels, in the stacked form of the field. A voice
-// of the step (one adapter, or a mix with its factors) gets a slot of LoRAMemoryPool, its A and B in the device's memory; layers
-// then run the table's stacked operators over all rows at once, and no row comes to the host. A slot is given when a voice begins
-// and is its own until it ends; what is in it stays for when the same adapters begin again, until the host drops one of them or a
-// newcomer needs it: the one unused for longest leaves (LoRAMemoryManager's device tier). Where all slots are of voices that run,
-// a newcomer waits. Where the device takes copies beside its steps, slots are written so (SlotUploads), and a voice waits for its
-// own. A voice that the device cannot hold even alone is the host's, with a note that says why. So a voice is always
-// computed by the same arithmetic, and so is an answer, whoever made the prefix it builds on.
+// Adapters on a device with memory of its own: the counterpart of PunicaWrapper for stacks. A voice of the step gets a slot of
+// LoRAMemoryPool, with its A and B in the device's memory. Layers then run the table's stacked operators over all rows at once.
+// A slot is a voice's from its begin to its end. Its contents stay for when the same adapters begin again, until the host drops
+// one of them or another voice needs the slot; the one unused for longest leaves (LoRAMemoryManager's device tier). Where all
+// slots are in use, a new voice waits. Where the device takes copies beside its steps, slots are written so (SlotUploads), and a
+// voice waits for its slot. The host computes a voice that the device cannot hold even alone, with a note that says why. So a
+// voice is always computed by the same arithmetic.
 // Engine thread. A step whose voices have slots allocates nothing.
 #pragma once
 

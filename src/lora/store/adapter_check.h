@@ -1,5 +1,5 @@
-// What `choral adapter check DIR` says: everything about an adapter that can be known from its files alone, or with a model's
-// targets also whether it fits. Never fails: what is wrong stands in `problems`, one line each. Pure; any thread.
+// The content of `choral adapter check DIR`: everything about an adapter that its files alone tell, and with a model's targets
+// also whether it fits. Never fails: faults are in `problems`, one line each. Pure; any thread.
 #pragma once
 
 #include <cstdint>

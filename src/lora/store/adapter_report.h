@@ -1,4 +1,4 @@
-// What adapter_check.h finds out about an adapter. Values; whoever prints them needs nothing else of this folder.
+// What adapter_check.h finds out about an adapter. Values; printing them needs nothing else of this folder.
 #pragma once
 
 #include <cstdint>

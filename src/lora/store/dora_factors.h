@@ -1,5 +1,5 @@
-// DoRA's factors of a module's outputs: f[j] = m[j] / ‖W[j] + s·B[j]·A‖, W as the base computes with it. They are found once,
-// when an adapter is loaded: it is most of that work, since every weight of the module is read.
+// DoRA's factors of a module's outputs: f[j] = m[j] / ‖W[j] + s·B[j]·A‖, with W as the base multiplies by it. They are computed
+// once, when an adapter is loaded. Every weight of the module is read for them, which is most of that work.
 #pragma once
 
 #include <span>

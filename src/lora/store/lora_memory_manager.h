@@ -1,10 +1,10 @@
-// Who is where in memory: budgets, use and age of adapters on three tiers. Only bookkeeping over ids and byte counts:
-// whoever calls moves the bytes, and drops what the answers list. Tiers: device (a plug-in's memory; budget 0 = there is none) ⊆
-// host (packed, ready to compute with); disk (files that can be read again). An adapter on the device is on the host too, so that
-// leaving the device is forgetting, never a copy back. Eviction steps down: device → host → disk → unknown. Order of leaving: the
-// one unused for longest first. An adapter in use never leaves, nor a pinned one from its tier and those below it. What reserve()
-// lists leaves at once: call it after the load, or before it to be sure of the room. On the host, where steps ask, no call looks
-// at all that is known, nor at all that is in use or pinned. Engine thread only.
+// Budgets, use and age of adapters on three tiers of memory. It keeps books over ids and byte counts; the caller moves the bytes,
+// and drops what the answers list. Tiers: device (a plug-in's memory; budget 0 = there is none) ⊆ host (packed, ready to compute
+// with); disk (files that can be read again). An adapter on the device is on the host too, so leaving the device copies nothing
+// back.
+// Eviction steps down: device → host → disk → unknown. The one unused for longest leaves first. An adapter in use never leaves,
+// nor a pinned one from its tier and those below it. What reserve() lists leaves at once: call it after the load, or before it to
+// be sure of the room. On the host no call goes through all known adapters, nor through all in use or pinned. Engine thread only.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The rows that an adapter's own tokens have in the embedding or the head, put together from where its file has them. Pure but
-// for the pool.
+// The embedding's or head's rows of an adapter's own tokens, collected from where the adapter's file has them. Pure but for the
+// pool.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
-// An adapter as the engine runs it: for each target of the model that it touches, its low-rank pair or its replacement, packed at
-// true ranks. Made once from a LoRAModel off the engine thread; immutable afterwards, so any number of steps and requests share
-// it. Identity is content: two files with the same tensors and meaning have the same digest.
+// An adapter as the engine runs it: for each target that it touches, its low-rank pair or its replacement, packed at true ranks.
+// Made once from a LoRAModel off the engine thread, immutable afterwards, so any number of steps and requests share it. Identity
+// is content: two files with the same tensors and meaning have the same digest.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// From an adapter's files to what the engine runs, in the order that spends least on what will be refused: its config, then what
-// it would take in memory by its tensors' shapes alone, and only then its file, read into memory once. What is checked, hashed
-// and packed are those bytes. Keeps the memory of one file for the next. One thread at a time.
+// Reads an adapter's files and packs them for the engine. The order spends least on adapters that will be refused: the config,
+// then the memory it would take by its tensors' shapes alone, and only then its file, read into memory once. Those bytes are
+// checked, hashed and packed. Keeps the memory of one file for the next. One thread at a time.
 #pragma once
 
 #include <memory>

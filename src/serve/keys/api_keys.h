@@ -29,7 +29,7 @@ struct KeyHolder {
   std::string salt = {};  // of cached prefixes, made of the key: the same over restarts, and nobody else's
 };
 
-inline constexpr size_t kMaxKeyBytes = 512;   // a longer one is nobody's
+inline constexpr size_t kMaxKeyBytes = 512;   // a longer one is no key
 inline constexpr size_t kShortKeyBytes = 16;  // shorter plain keys can be guessed: warned of
 inline constexpr size_t kMaxKeys = 10'000;
 inline constexpr uint64_t kMaxKeyFileBytes = 4 << 20;

@@ -111,7 +111,7 @@ class Service : private LiveAnswer::Owner {
   void drop_base_adapter(std::string_view name);  // it is gone
 
   bool asks_for_keys() const { return !keys_->empty(); }
-  // Whose key the request shows; nobody's: none, or a wrong one.
+  // The holder of the key that the request shows; empty: no key, or a wrong one.
   std::optional<KeyHolder> key_holder(const HttpRequest& head) const;
   // It shows an admin's key.
   bool is_admins(const HttpRequest& head) const;
