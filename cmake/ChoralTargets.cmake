@@ -64,12 +64,13 @@ function(choral_library name)
   endif()
 endfunction()
 
-# A GoogleTest program; every test case becomes one line of ctest. Runs in tests/ so that `data/…` is found.
+# A GoogleTest program; every test case becomes one line of ctest, with the label `fast`. Runs in tests/ so that `data/…` is found.
 function(choral_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   choral_unite(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} $<BUILD_INTERFACE:choral_flags> GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE CHORAL_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-  gtest_discover_tests(${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 600)
+  gtest_discover_tests(${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests DISCOVERY_TIMEOUT 120
+    PROPERTIES TIMEOUT 600 LABELS fast)
 endfunction()
