@@ -10,9 +10,9 @@
 namespace choral_cuda {
 namespace {
 
-// One block of the kernel, two blocks of columns; sums of four steps and more. Products of a warpgroup have up to 128 rows of x,
-// or twice as many.
-constexpr int64_t kRowsOfW = 64, kCols = 128, kRowsOfX = 256, kSums = kRowsOfX * kRowsOfW;
+// One block of the kernel, two blocks of columns; sums of four steps and more. A warpgroup's products have 32 rows of x, or two,
+// four or eight times as many.
+constexpr int64_t kRowsOfW = 64, kCols = 128, kLeastRows = 32, kRowsOfX = 256, kSums = kRowsOfX * kRowsOfW;
 
 // One for each instruction.
 struct Trial {
@@ -97,7 +97,7 @@ choral_status* try_wgmma(choral_device* device, choral_stream* stream, const Tri
   void* memory = nullptr;
   CUDA_TRY(device->allocate(2 * kSums * sizeof(float) + operands.bytes.size() + scratch_bytes, &memory));
   choral_status* failed = nullptr;
-  for (int64_t rows = kRowsOfX / 2; rows <= kRowsOfX && failed == nullptr; rows *= 2) {
+  for (int64_t rows = kLeastRows; rows <= kRowsOfX && failed == nullptr; rows *= 2) {
     failed = compare(device, stream, operands, rows, static_cast<unsigned char*>(memory), same);
   }
   device->release(memory);

@@ -5,9 +5,10 @@
 
 namespace cuda_emulation {
 
-Faults Faults::from_environment() {
+Faults Faults::from_environment() { return from(std::getenv("CHORAL_CUDA_EMULATION")); }
+
+Faults Faults::from(const char* text) {
   Faults faults;
-  const char* text = std::getenv("CHORAL_CUDA_EMULATION");
   std::string rest = text == nullptr ? "" : text;
   while (!rest.empty()) {
     const size_t end = std::min(rest.find(','), rest.size()), middle = rest.find('=');
@@ -22,7 +23,6 @@ Faults Faults::from_environment() {
     if (key == "memory_mib") faults.memory_mib = number;
     if (key == "fail") faults.fail = value;
     if (key == "at") faults.at = number;
-    if (key == "behind") faults.behind = number;
     if (key == "with") faults.with = static_cast<int>(number);
     rest.erase(0, end + 1);
   }

@@ -1,5 +1,6 @@
 // What is broken about the emulated device, by the environment variable CHORAL_CUDA_EMULATION: "key=value" with commas between,
 // such as "driver=12040" or "fail=launch,at=300,with=700". Read anew when devices are counted, which a process begins with.
+// choral_break_emulated_cuda(text), which the library exports, takes other ones from then on.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@ struct Faults {
   int64_t memory_mib = 0;  // memory_mib: of the device; 0: all that is reserved
   std::string fail;        // fail: this function's `at`-th call gives the error `with`; "launch" is the work of a kernel
   int64_t at = 1;
-  int64_t behind = 0;  // behind: calls count from the end of so many kernels on
   int with = cudaErrorUnknown;
 
   static Faults from_environment();
+  static Faults from(const char* text);  // null: none
 };
 
 }  // namespace cuda_emulation

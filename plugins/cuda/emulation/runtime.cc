@@ -48,10 +48,9 @@ bool Runtime::spoils_a_capture() {
   return spoils;
 }
 
-void Runtime::read_faults() {
-  faults = Faults::from_environment();
+void Runtime::break_with(const Faults& new_faults) {
+  faults = new_faults;
   calls.clear();
-  kernels = 0;
   wgmma_rounds_otherwise = faults.wgmma == 0;
 }
 
@@ -159,7 +158,6 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
       Runtime& r = runtime();
       if (r.broken == cudaSuccess && r.fails_now("launch")) r.broken = static_cast<cudaError_t>(r.faults.with);
       guarded(work);
-      ++r.kernels;
     });
   });
 }
@@ -173,9 +171,14 @@ using cuda_emulation::InCapture;
 using cuda_emulation::Runtime;
 using cuda_emulation::runtime;
 
+extern "C" __attribute__((visibility("default"))) void choral_break_emulated_cuda(const char* faults) {
+  const std::lock_guard held(runtime().lock);
+  runtime().break_with(Faults::from(faults));
+}
+
 cudaError_t cudaDriverGetVersion(int* version) {
   const std::lock_guard held(runtime().lock);
-  runtime().read_faults();
+  runtime().break_with(Faults::from_environment());
   *version = runtime().faults.driver;
   return cudaSuccess;
 }
@@ -188,8 +191,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaGetDeviceCount(int* count) {
   {
     const std::lock_guard held(runtime().lock);
-    runtime().read_faults();
-    runtime().calls.clear();
+    runtime().break_with(Faults::from_environment());
     runtime().broken = cudaSuccess;
   }
   return call("cudaGetDeviceCount", [&](Runtime& r) { return *count = r.faults.devices, cudaSuccess; });

@@ -21,7 +21,6 @@ struct Runtime {
   std::recursive_mutex lock;
   Faults faults = Faults::from_environment();
   std::map<std::string, int64_t> calls;
-  int64_t kernels = 0;               // that ended
   cudaError_t broken = cudaSuccess;  // once a kernel has failed nothing works any more
   DeviceMemory memory;
   std::map<void*, cudaMemPool_t> pool_of;
@@ -29,9 +28,9 @@ struct Runtime {
   std::set<cudaStream_t> streams;
   int pools = 0, graphs = 0;  // that live
 
-  void read_faults();
+  void break_with(const Faults& new_faults);
   uint64_t limit() const;
-  bool fails_now(const char* name) { return faults.fail == name && kernels >= faults.behind && ++calls[name] == faults.at; }
+  bool fails_now(const char* name) { return faults.fail == name && ++calls[name] == faults.at; }
   bool is_pinned(const void* first, size_t bytes) const;
   void run_all();
   // Whether a capture forbids this thread calls that are not captured; such a call spoils it.

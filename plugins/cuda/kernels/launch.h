@@ -2,7 +2,7 @@
 // shape, launch, args…)`. Arguments are copied at the launch.
 //
 // Devices from 9.0 on start a kernel while the one before it still runs, so every kernel calls wait_for_earlier_kernels() before
-// it reads what another one wrote, and before it writes anything.
+// it reads what another one wrote, and before it writes anything but a fault.
 #pragma once
 
 #include <cuda_runtime.h>

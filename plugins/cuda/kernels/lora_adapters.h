@@ -177,8 +177,8 @@ struct LanePairs {
   }
 };
 
-// Slots of a block's rows into shared memory, by all of its threads. No kernel writes what slots are read from, nor stacks: both
-// may be read before earlier kernels are waited for.
+// Slots of a block's rows into shared memory, by all of its threads. Copies write slots, ranks and stacks, kernels never do; a
+// copy ends before a later kernel begins. So they may be read before earlier kernels are waited for.
 template <int kRows>
 __device__ __forceinline__ void slots_of(const Adapters& a, const Slice& s, int64_t first_row, int32_t* slots) {
   const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
@@ -203,6 +203,7 @@ __device__ __forceinline__ void fetch(const Slice& s, int32_t slot, int64_t slot
                                       int64_t cols) {
   constexpr int kLine = 128;
   const int64_t rows_left = slot_rows - first, cols_left = s.stack.cols - begin;
+  if (rows_left <= 0 || cols_left <= 0) return;
   const int64_t lines = ceil_div<int64_t>((cols_left < cols ? cols_left : cols) * kElementBytes<dtype>, kLine);
   const int64_t all = (rows_left < rows ? rows_left : rows) * lines;
   for (int64_t i = threadIdx.x % kWarp; i < all; i += kWarp) {

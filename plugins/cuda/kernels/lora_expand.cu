@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(const __grid_constant_
   const int64_t first_output = (int64_t{blockIdx.y - s.first_block} * kWarps + warp) * tiles * kTileOutputs;
   auto* slots = shared_memory<int32_t>();
   slots_of<kRows>(a, s, first_row, slots);
-  if (kRows == 1 && slots[0] >= 0) fetch<dtype>(s, slots[0], s.stack.rows, first_output, tiles * kTileOutputs, 0, s.stack.cols);
+  if (kRows == 1 && slots[0] >= 0)
+    fetch<dtype>(s, slots[0], s.stack.rows, first_output, tiles * kTileOutputs, 0, s.rank(slots[0]));
   wait_for_earlier_kernels();
   const bool has_pairs = (a.whole.stride | s.y_begin) % 2 == 0 && reinterpret_cast<uintptr_t>(a.whole.data) % 8 == 0;
   for (int r = 0; r < kRows; ++r) {

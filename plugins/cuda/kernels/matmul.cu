@@ -77,7 +77,7 @@ template <int most>
 bool by_warpgroups(const Launch& launch, const Products<most>& p) {
   const bool is_scaled = has_folds(p.form.format), few_too = !is_scaled && most == 1;
   if (!launch.has_wgmma || !fits_warpgroups(p.form) || p.block_tiles < (few_too ? 4 : 16)) return false;
-  const int64_t block_rows = int64_t{8} * warpgroup_row_tiles(is_scaled, p.block_tiles) * kTileRows;
+  const int64_t block_rows = int64_t{kMatmulWarps} * warpgroup_row_tiles(is_scaled, p.block_tiles) * kTileRows;
   const int64_t blocks = ceil_div(p.form.rows, block_rows) * ceil_div(p.tile_count, p.block_tiles);
   const bool splits = few_too && may_split(p);
   return blocks * (splits ? ceil_div(p.form.blocks, p.form.section_blocks) : 1) * 2 >= launch.sm_count;

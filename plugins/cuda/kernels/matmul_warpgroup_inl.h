@@ -1,10 +1,10 @@
-// Rows of x on wgmma: a block has up to 32, 64, 128 or 256 of them and 128 of W, or 256 where there are up to 128 of x. W streams
-// through registers, each warp's own rows; x comes to shared memory in large pieces, from where products read it themselves. A
-// part of x is a group of products, which runs while the registers of the one before are filled with W again. Nobody waits for
-// all: a part has a barrier that says it is there, and one that says all warps are done with it, so that one warpgroup multiplies
-// while the other adds up. Registers are full of a section's sums, so those of the sections before lie in shared memory, each
-// thread's its own (sums of integers have no sections); or each section is a block of its own, as in the streaming kernel. Blocks
-// that follow each other have the same rows of W, which all but the first find in L2.
+// Rows of x on wgmma: a block has up to 32, 64, 128 or 256 of them, and 128 of W; with 128 of x it has 256 of a W without scales.
+// W streams through registers, each warp's own rows; x comes to shared memory in large pieces, from where products read it
+// themselves. A part of x is a group of products, which runs while the registers of the one before are filled with W again.
+// Nobody waits for all: a part has a barrier that says it is there, and one that says all warps are done with it, so that one
+// warpgroup multiplies while the other adds up. Registers are full of a section's sums, so those of the sections before lie in
+// shared memory, each thread's its own (sums of integers have no sections); or each section is a block of its own, as in the
+// streaming kernel. Blocks that follow each other have the same rows of W, which all but the first find in L2.
 #pragma once
 
 #include <algorithm>
@@ -34,6 +34,7 @@ struct WarpgroupShape {
   static constexpr size_t kTotalBytes = kHasTotals ? size_t{kSums} * kMatmulThreads * sizeof(float) : 0;
   static constexpr size_t kSharedBytes = kStages * kStageBytes + kTotalBytes + 2 * kStages * kBarrierBytes;
   static_assert(kSharedBytes <= (kTwice ? 113 << 10 : 227 << 10));
+  static_assert(!Operand::kScaled || kParts == 1);  // a block is a fold
 };
 
 template <class Operand, int token_tiles, bool split, int most>

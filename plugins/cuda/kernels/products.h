@@ -90,7 +90,9 @@ constexpr int32_t tiles_of_block(Format format, int64_t row_tiles, bool is_one) 
   return is_one && !has_folds(format) ? 32 : 16;
 }
 
-// Row tiles of W that a warp has in the kernel on wgmma; a block has eight warps.
+inline constexpr int kMatmulWarps = 8;  // of a block
+
+// Row tiles of W that a warp has in the kernel on wgmma.
 __host__ __device__ constexpr int warpgroup_row_tiles(bool is_scaled, int block_tiles) {
   return !is_scaled && block_tiles == 16 ? 2 : 1;
 }

@@ -219,7 +219,7 @@ __device__ __forceinline__ void finish(const PackedWeight& w, const PreparedX& x
   *y = value;
 }
 
-inline constexpr int kMatmulThreads = 256, kMatmulWarps = kMatmulThreads / kWarp;
+inline constexpr int kMatmulThreads = kMatmulWarps * kWarp;
 static_assert(kMatmulWarps == kSections);
 
 // Where a lane's sum i of fragment (m, n) belongs: rows of W and of x from those of the warp's first fragment on.

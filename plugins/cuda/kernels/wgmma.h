@@ -3,7 +3,7 @@
 // lies in shared memory. They run beside the warps' own code, so
 //   - start_group() comes before the first product of a group, behind whatever wrote its registers, end_group() after its last;
 //   - nobody reads or writes a group's sums or the shared memory of its B before wait_groups() says that it is done;
-//   - what threads wrote to shared memory (copies too) is seen behind show_to_products() of the writer and a barrier.
+//   - what threads wrote to shared memory (by cp.async too) is seen behind show_to_products() of the writer and a barrier.
 //
 // B is made of core matrices of 8 rows by 16 bytes, each 128 bytes in one piece, row by row: such a row's 4 bytes are the
 // register that mma's B fragment has there, so a core matrix is such a register of all lanes.

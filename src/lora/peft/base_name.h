@@ -20,7 +20,7 @@ BaseMatch match_base(std::string_view made_for, std::span<const std::string> nam
 
 // What to tell the user when they differ; else empty.
 std::string other_base_note(std::string_view made_for, std::span<const std::string> names);
-// The same as the refusal that --strict asks for.
+// The same as the refusal that --strict asks for: an adapter's name for its base is none of the model's.
 Status check_lora_name(std::string_view made_for, std::span<const std::string> names);
 
 }  // namespace choral::lora

@@ -67,5 +67,15 @@ TEST(BaseName, NamesThatSayNothingAreNotCompared) {
   EXPECT_EQ(match(std::string(1 << 20, 'x'), {"tiny"}), BaseMatch::kDifferent);
 }
 
+TEST(BaseName, StrictnessRefusesAnotherBaseAlone) {
+  const std::vector<std::string> names{"tiny-llama3", "Tiny"};
+  EXPECT_TRUE(check_lora_name("org/tiny-llama3", names).ok());
+  EXPECT_TRUE(check_lora_name("checkpoint-500", names).ok()) << "a name that says nothing";
+  const Status refused = check_lora_name("org/Other-1B", names);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(),
+              AllOf(HasSubstr("--strict: it was made for the base 'org/Other-1B'"), HasSubstr("leave --strict out")));
+}
+
 }  // namespace
 }  // namespace choral::lora

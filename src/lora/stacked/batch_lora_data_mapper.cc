@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace choral::lora {
 
 void BatchLoRADataMapper::reserve(int64_t max_rows) {
@@ -23,6 +25,7 @@ void BatchLoRADataMapper::map_sequence_to_adapters(const LoRARows& rows, std::sp
 }
 
 void BatchLoRADataMapper::append(int64_t length, int32_t position) {
+  CHORAL_DCHECK(length >= 0, "runs ascend and share no row");
   if (length == 0) return;
   const auto rows = static_cast<int32_t>(length);
   if (!indices_.empty() && indices_.back() == position) {

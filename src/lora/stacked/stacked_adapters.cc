@@ -119,7 +119,7 @@ void StackedAdapters::look_at_device() {
 
 int32_t StackedAdapters::use(AdapterKey key, const PackedVoice* voice) {
   const auto known = slot_of_.find(key);
-  CHORAL_CHECK(known != slot_of_.end(), "a step has a voice that was never added");
+  CHORAL_CHECK(known != slot_of_.end(), "a step has a voice that is not active");
   const int32_t slot = known->second;
   if (slot == kOnHost) return 0;
   if (const int32_t index = mapping_.get_index_for_lora_id(key); index != 0) return index;

@@ -1,5 +1,8 @@
-// What a module's pair adds to its base's weight, s·B·A, a few rows at a time: nobody holds it whole.
+// What a module's pair adds to its base's weight: s·B·A, the pair's scaling times its two matrices. The whole is as large as the
+// weight, so it is computed a few rows at a time. DoRA measures the rows of base and delta together (dora_factors.h).
 #pragma once
+
+#include <utility>
 
 #include "base/cpu_level.h"
 #include "base/status.h"
@@ -11,6 +14,7 @@ namespace choral::lora {
 
 class DeltaWeight {
  public:
+  // Keeps copies of both matrices, as floats.
   static Result<DeltaWeight> of(const LoRALayerWeights& layer);
 
   // w += rows [first, first + w.rows). Safe on any thread.

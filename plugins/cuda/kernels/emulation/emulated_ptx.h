@@ -36,7 +36,7 @@ inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
 }
 
 inline uint4 load_streaming(const void* from) { return *static_cast<const uint4*>(from); }
-inline void fetch_line(const void*) {}
+inline void fetch_line(const void* global) { (void)*static_cast<const volatile unsigned char*>(global); }
 
 inline void copy_16_async(void* shared, const void* global, bool valid) {
   cuda_emulation::copy_async(shared, global, 16, valid ? 16 : 0);

@@ -96,7 +96,7 @@ TEST(Emulation, FragmentsMultiply) {
   }
 }
 
-// B [16, 128] as core matrices one behind the other, k first: element (k, n) is 256·k + n mod 7.
+// B [16, 256] as core matrices one behind the other, k first: element (k, n) is 16·k + n mod 7.
 class WarpgroupProducts : public ::testing::Test {
  protected:
   static constexpr uint32_t kColumnBytes = 2 * kCoreBytes;
@@ -243,20 +243,24 @@ TEST_F(WarpgroupProductsDeathTest, BeyondSharedMemory) {
                "B lies beyond shared memory");
 }
 
-// That many rows of x are the warpgroups' at all.
+// That as many rows of x as each of its forms takes are the warpgroups' at all.
 TEST(WarpgroupKernel, IsSeenWhereItRoundsOtherwise) {
-  TestWeight w{.name = "bf16", .stored_dtype = CHORAL_BF16, .dtype = CHORAL_BF16};
-  w.make(20, 128, 1);
-  TestMatrix x(70, w.cols), y(70, w.rows), other(70, w.rows);
-  x.fill(2);
-  TestLaunch launch(matmul_scratch_bytes(w.packed, x.rows()), 1);
-  Launch queue = launch.get();
-  queue.has_wgmma = true;
-  ASSERT_EQ(matmul(queue, w.packed, {.x = x.view(), .y = y.view()}), cudaSuccess);
-  cuda_emulation::wgmma_rounds_otherwise = true;
-  ASSERT_EQ(matmul(queue, w.packed, {.x = x.view(), .y = other.view()}), cudaSuccess);
-  cuda_emulation::wgmma_rounds_otherwise = false;
-  EXPECT_FALSE(same_bits(y.row(3), other.row(3)));
+  for (const int32_t activations : {CHORAL_X_FULL, CHORAL_X_16}) {
+    TestWeight w{.name = "bf16", .stored_dtype = CHORAL_BF16, .dtype = CHORAL_BF16, .activations = activations};
+    w.make(20, 128, 1);
+    for (const int64_t rows : {20, 40, 70, 140}) {
+      TestMatrix x(rows, w.cols), y(rows, w.rows), other(rows, w.rows);
+      x.fill(2);
+      TestLaunch launch(matmul_scratch_bytes(w.packed, x.rows()), 1);
+      Launch queue = launch.get();
+      queue.has_wgmma = true;
+      ASSERT_EQ(matmul(queue, w.packed, {.x = x.view(), .y = y.view()}), cudaSuccess);
+      cuda_emulation::wgmma_rounds_otherwise = true;
+      ASSERT_EQ(matmul(queue, w.packed, {.x = x.view(), .y = other.view()}), cudaSuccess);
+      cuda_emulation::wgmma_rounds_otherwise = false;
+      EXPECT_FALSE(same_bits(y.row(3), other.row(3))) << rows << " rows, x " << activations;
+    }
+  }
 }
 
 TEST(Emulation, MatricesAreTurnedOver) {
