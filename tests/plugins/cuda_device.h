@@ -2,6 +2,7 @@
 // and whose folder CHORAL_TEST_CUDA. Nothing, where not even the emulation can be built.
 #pragma once
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -33,6 +34,17 @@ class OnEmulatedCuda : public OnCuda {
     if (cuda_device() != "cuda_emulated") GTEST_SKIP() << "a device is as it is";
   }
 };
+
+// What the loaded plug-in's emulation has broken from now on (plugins/cuda/emulation/faults.h).
+inline void break_emulated_cuda(const std::string& faults) {
+  const std::string library = cuda_folder() + "/libchoral_plugin_cuda_emulated.so";
+  void* loaded = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  ASSERT_NE(loaded, nullptr) << dlerror();
+  const auto change = reinterpret_cast<void (*)(const char*)>(dlsym(loaded, "choral_break_emulated_cuda"));
+  ASSERT_NE(change, nullptr) << dlerror();
+  change(faults.c_str());
+  dlclose(loaded);
+}
 
 }  // namespace choral::plugins
 

@@ -23,11 +23,13 @@ struct Told {
 
 class CudaGraphsTest : public OnCuda {
  protected:
-  static Told run(const EngineOptions& options, std::vector<Request> requests) {
+  // `faults`: what breaks once the model is loaded.
+  static Told run(const EngineOptions& options, std::vector<Request> requests, const std::string& faults = "") {
     Told told;
     ::testing::internal::CaptureStderr();
     {
       const auto llm = load(options);
+      if (!faults.empty()) break_emulated_cuda(faults);
       told.outputs = llm->generate(std::move(requests));
       told.preemptions = engine::stats_at_rest(*llm).preemptions;
     }
@@ -120,8 +122,7 @@ TEST_F(CudaGraphFaultsTest, WithoutMemoryForOneTheStepsGoOnAndALineSaysSo) {
 }
 
 TEST_F(CudaGraphFaultsTest, ADeviceThatIsLostInOneEndsItsRequestsAndSaysWhy) {
-  const Variable faults("CHORAL_CUDA_EMULATION", "fail=launch,at=2500,with=700");
-  const auto told = run(options(cuda_device()), {request(3, 80)});
+  const auto told = run(options(cuda_device()), {request(3, 80)}, "fail=launch,at=1000,with=700");
   EXPECT_GT(told.launched, 0) << told.log;
   EXPECT_EQ(told.outputs.front().status.code(), Code::kUnavailable) << told.outputs.front().status.to_string();
   EXPECT_THAT(told.outputs.front().status.message(), HasSubstr("an illegal memory access was encountered"));

@@ -1,7 +1,5 @@
 // The engine on the CUDA plug-in, which is compiled on an emulation of CUDA in the host's memory (plugins/cuda/emulation): its
 // answers, and what becomes of machines and moments in which CUDA fails.
-#include <dlfcn.h>
-
 #include "plugins/cuda_device.h"
 #include "plugins/host_copies.h"
 #include "plugins/plugin_adapters.h"
@@ -226,17 +224,6 @@ TEST_F(CudaFaultsTest, MemoryThatEndsWhileLoadingIsAnAnswer) {
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("no room for "), HasSubstr(" are free")));
 }
 
-// The loaded plug-in's emulation from now on.
-void break_emulated_cuda(const std::string& faults) {
-  const std::string library = cuda_folder() + "/libchoral_plugin_cuda_emulated.so";
-  void* loaded = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-  ASSERT_NE(loaded, nullptr) << dlerror();
-  const auto change = reinterpret_cast<void (*)(const char*)>(dlsym(loaded, "choral_break_emulated_cuda"));
-  ASSERT_NE(change, nullptr) << dlerror();
-  change(faults.c_str());
-  dlclose(loaded);
-}
-
 // A long prompt wants more scratch than the trials of operators did.
 TEST_F(CudaFaultsTest, AnOperatorWithoutMemoryEndsItsStepAlone) {
   const auto llm = load(options(cuda_device()));
@@ -249,8 +236,8 @@ TEST_F(CudaFaultsTest, AnOperatorWithoutMemoryEndsItsStepAlone) {
 }
 
 TEST_F(CudaFaultsTest, AKernelThatFailsEndsItsRequestsAndSaysWhy) {
-  const Faults faults(kFaults, "fail=launch,at=5000,with=700");  // behind those that try the operators
   const auto llm = load(options(cuda_device()));
+  break_emulated_cuda("fail=launch,at=1000,with=700");
   for (const auto& output : answers(*llm, 64)) {
     EXPECT_EQ(output.status.code(), Code::kUnavailable) << output.status.to_string();
     EXPECT_THAT(output.status.message(), HasSubstr("an illegal memory access was encountered"));
