@@ -171,11 +171,6 @@ using cuda_emulation::InCapture;
 using cuda_emulation::Runtime;
 using cuda_emulation::runtime;
 
-extern "C" __attribute__((visibility("default"))) void choral_break_emulated_cuda(const char* faults) {
-  const std::lock_guard held(runtime().lock);
-  runtime().break_with(Faults::from(faults));
-}
-
 cudaError_t cudaDriverGetVersion(int* version) {
   const std::lock_guard held(runtime().lock);
   runtime().break_with(Faults::from_environment());

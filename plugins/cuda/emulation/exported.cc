@@ -1,0 +1,8 @@
+// What tests call in the loaded plug-in. A file of the plug-in itself, which exports no symbol of its libraries.
+#include "runtime.h"
+
+extern "C" __attribute__((visibility("default"))) void choral_break_emulated_cuda(const char* faults) {
+  cuda_emulation::Runtime& runtime = cuda_emulation::runtime();
+  const std::lock_guard held(runtime.lock);
+  runtime.break_with(cuda_emulation::Faults::from(faults));
+}
