@@ -1,8 +1,8 @@
 // Keeps one answer to its request's grammar: after each token, the mask of tokens that may come next, which goes to the sampler
 // with the step, and whether the answer is finished. Tokens that a preempted request computes again are not accepted twice.
 // Where the grammar bounds the time of a mask (GrammarMatcher::is_bounded), the mask is renewed with the token; else beside the
-// engine's thread (mask_threads.h). One thread at a time, the engine's unless a mask thread has it. Allocates nothing once it is
-// made.
+// engine's thread (mask_threads.h). One thread at a time, the engine's unless a mask thread has it. Allocates nothing of its own
+// once it is made.
 #pragma once
 
 #include <cstdint>
