@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The program `choral` from the outside: cli_test.py CHORAL [unittest arguments]. Makes its own model; needs nothing else."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -339,6 +340,16 @@ class CliTest(program.ProgramTest):
         small = ("--max-num-seqs", "3", "--max-num-batched-tokens", "16", "--kv-cache-memory", "256K", "-t", "2")
         self.assertEqual(self.run_jsonl(lines)[0], self.run_jsonl(lines, *small)[0])
 
+    def wait_for_partial(self, process, target, size):
+        """The neighbour of `target` that the lines go to, once it holds so much: an empty one is tried and removed at the start."""
+        while process.poll() is None:
+            for found in target.parent.glob(target.name + ".partial-*"):
+                with contextlib.suppress(FileNotFoundError):
+                    if found.stat().st_size >= size:
+                        return found
+            time.sleep(0.005)
+        self.fail("it ended before it could be stopped")
+
     def test_interrupted_output_does_not_look_complete(self):
         with tempfile.TemporaryDirectory() as folder:
             source, target = pathlib.Path(folder) / "in.jsonl", pathlib.Path(folder) / "out.jsonl"
@@ -346,9 +357,7 @@ class CliTest(program.ProgramTest):
             line = json.dumps({"prompt": "x", "max_tokens": 250, "ignore_eos": True, "n": 20})
             source.write_text((line + "\n") * 20000)
             with subprocess.Popen([program.CHORAL, "generate", MODEL, "--input", source, "--output", target], stderr=subprocess.PIPE, text=True) as p:
-                while not list(pathlib.Path(folder).glob("out.jsonl.partial-*")):  # it is in the midst of 8 million tokens
-                    self.assertIsNone(p.poll(), "it ended by itself")
-                    time.sleep(0.005)
+                self.wait_for_partial(p, target, 1)  # it is in the midst of 8 million tokens
                 p.send_signal(signal.SIGINT)
                 said = p.communicate(timeout=120)[1]
             self.assertEqual(p.returncode, 9, said)
@@ -365,18 +374,16 @@ class CliTest(program.ProgramTest):
             whole = pathlib.Path(folder) / "whole.jsonl"
             self.run_fails(4, *args, whole)
             with subprocess.Popen([program.CHORAL, *map(str, args), target], stderr=subprocess.PIPE, text=True) as p:
-                while not (found := list(pathlib.Path(folder).glob("out.jsonl.partial-*"))) or found[0].stat().st_size < 4000:
-                    self.assertIsNone(p.poll(), "the whole run was too fast to be stopped")
-                    time.sleep(0.005)
+                partial = self.wait_for_partial(p, target, 4000)
                 p.send_signal(signal.SIGTERM)
                 said = p.communicate(timeout=120)[1]
             self.assertEqual(p.returncode, 9, said)
             self.assertIn("stopped by SIGTERM", said)
-            self.assertIn(f"what is answered is in {found[0]}", said)
+            self.assertIn(f"what is answered is in {partial}", said)
             self.assertFalse(target.exists())
-            kept = found[0].read_text().splitlines()
+            kept = partial.read_text().splitlines()
             self.assertEqual(kept, whole.read_text().splitlines()[:len(kept)])
-            with found[0].open("a") as file:
+            with partial.open("a") as file:
                 file.write('{"id":cut by a cr')  # as a crash leaves it
             other = pathlib.Path(folder) / "other.jsonl"
             other.write_text(source.read_text().replace('"id": 1,', '"id": "one",'))
