@@ -104,6 +104,13 @@ typedef struct choral_scale_args {
   int32_t reserved;
 } choral_scale_args;
 
+/* "add_bias" 1: every row of y += bias. Minor 7 */
+typedef struct choral_bias_args {
+  choral_header header;
+  choral_matrix y;
+  choral_vector bias; /* [y.cols] */
+} choral_bias_args;
+
 /* "grouped_matmul" 1, a fused operator: the matmul of each product, of which none reads what another writes. `products` is host
  * memory, read during the call; x.rows of a product may be any number from 1 on. Minor 4 */
 typedef struct choral_grouped_matmul_args {
@@ -125,8 +132,9 @@ typedef struct choral_moe_combine_args {
 } choral_moe_combine_args;
 
 /* "rms_norm" 1: y = x·rsqrt(mean(x²) + eps)·weight, row by row; x and y may be the same.
- * "rms_norm_heads" 1: the same for each run of weight.size columns. "add_rms_norm" 1: residual += x first, then y of the residual
- * (only there is `residual` set). */
+ * "rms_norm_heads" 1: the same for each run of weight.size columns. "add_rms_norm" 1: residual += x first, then y of the
+ * residual. "add_rms_norm_bias" 1 (minor 7): the same and y += bias. Only these two read `residual`, only the last reads `bias`.
+ */
 typedef struct choral_rms_norm_args {
   choral_header header;
   choral_matrix x;
@@ -135,6 +143,7 @@ typedef struct choral_rms_norm_args {
   choral_vector weight;
   float eps;
   int32_t reserved;
+  choral_vector bias; /* [x.cols]; minor 7 */
 } choral_rms_norm_args;
 
 /* cos and sin of positions [0, max_positions): row p is cos [rotary_dim / 2], then sin [rotary_dim / 2]. Pairs are

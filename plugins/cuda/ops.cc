@@ -150,6 +150,13 @@ void add_rules(Rules& rules, const choral_unary_args& a) {
 }
 constexpr Operator<choral_unary_args> kAdd{"add", add_rules, unary_rows, add};
 
+constexpr Operator<choral_bias_args> kAddBias{"add_bias",
+                                              [](Rules& rules, const choral_bias_args& a) {
+                                                rules.matrix(a.y, "y");
+                                                rules.vector(a.bias, a.y.cols, "the bias");
+                                              },
+                                              [](const choral_bias_args& a) { return a.y.rows; }, add_bias};
+
 constexpr Operator<choral_scale_args> kScale{"scale", [](Rules& rules, const choral_scale_args& a) { rules.matrix(a.y, "y"); },
                                              [](const choral_scale_args& a) { return a.y.rows; }, scale};
 
@@ -213,6 +220,12 @@ void add_norm_rules(Rules& rules, const choral_rms_norm_args& a) {
   rules.same_shape(a.x, a.residual, "x and residual differ in shape");
 }
 constexpr Operator<choral_rms_norm_args> kAddRmsNorm{"add_rms_norm", add_norm_rules, norm_rows, add_rms_norm};
+
+void add_norm_bias_rules(Rules& rules, const choral_rms_norm_args& a) {
+  add_norm_rules(rules, a);
+  rules.vector(a.bias, a.x.cols, "the bias");
+}
+constexpr Operator<choral_rms_norm_args> kAddRmsNormBias{"add_rms_norm_bias", add_norm_bias_rules, norm_rows, add_rms_norm_bias};
 
 // ---- Rotary embeddings and the cache.
 
@@ -346,17 +359,34 @@ void scale_rules(Rules& rules, const choral_lora_args& a) {
 }
 constexpr Operator<choral_lora_args> kBgmvScale{"bgmv_scale", scale_rules, lora_rows, bgmv_scale};
 
-constexpr choral_op kOps[] = {
-    entry<kMatmul>(),       entry<kGatherRows>(),      entry<kTakeRows>(),        entry<kMoeCombine>(),
-    entry<kAdd>(),          entry<kScale>(),           entry<kSoftCap>(),         entry<kSample>(),
-    entry<kSiluAndMul>(),   entry<kGeluTanhAndMul>(),  entry<kSwigluoaiAndMul>(), entry<kRmsNorm>(),
-    entry<kRmsNormHeads>(), entry<kRotaryEmbedding>(), entry<kWriteKv>(),         entry<kPagedAttention>(),
-    entry<kBgmvShrink>(),   entry<kBgmvExpand>(),      entry<kBgmvExpandSlice>(), entry<kSgmvShrink>(),
-    entry<kSgmvExpand>(),   entry<kSgmvExpandSlice>(), entry<kBgmvScale>()};
+constexpr choral_op kOps[] = {entry<kMatmul>(),
+                              entry<kGatherRows>(),
+                              entry<kTakeRows>(),
+                              entry<kMoeCombine>(),
+                              entry<kAdd>(),
+                              entry<kAddBias>(),
+                              entry<kScale>(),
+                              entry<kSoftCap>(),
+                              entry<kSample>(),
+                              entry<kSiluAndMul>(),
+                              entry<kGeluTanhAndMul>(),
+                              entry<kSwigluoaiAndMul>(),
+                              entry<kRmsNorm>(),
+                              entry<kRmsNormHeads>(),
+                              entry<kRotaryEmbedding>(),
+                              entry<kWriteKv>(),
+                              entry<kPagedAttention>(),
+                              entry<kBgmvShrink>(),
+                              entry<kBgmvExpand>(),
+                              entry<kBgmvExpandSlice>(),
+                              entry<kSgmvShrink>(),
+                              entry<kSgmvExpand>(),
+                              entry<kSgmvExpandSlice>(),
+                              entry<kBgmvScale>()};
 
-constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(),  entry<kQkNormRope>(),
-                                   entry<kRopeWriteKv>(), entry<kGroupedMatmul>(run_grouped),
-                                   entry<kLoraShrink>(),  entry<kLoraExpand>()};
+constexpr choral_op kFusedOps[] = {entry<kAddRmsNorm>(),  entry<kAddRmsNormBias>(),           entry<kQkNormRope>(),
+                                   entry<kRopeWriteKv>(), entry<kGroupedMatmul>(run_grouped), entry<kLoraShrink>(),
+                                   entry<kLoraExpand>()};
 
 }  // namespace
 

@@ -31,8 +31,8 @@ constexpr choral_memory_api kMemory = {CHORAL_HEADER(choral_memory_api),
 constexpr choral_weight_api kWeights = {CHORAL_HEADER(choral_weight_api), prepack, release_packed, read_row};
 
 // They are compiled with the rest: the host builds models with them, and asks for them at the first forward pass.
-constexpr const char* kFusedNames[] = {"add_rms_norm",   "qk_norm_rope", "rope_write_kv",
-                                       "grouped_matmul", "lora_shrink",  "lora_expand"};
+constexpr const char* kFusedNames[] = {"add_rms_norm",   "add_rms_norm_bias", "qk_norm_rope", "rope_write_kv",
+                                       "grouped_matmul", "lora_shrink",       "lora_expand"};
 
 choral_status* load_fused_ops(choral_device*, const choral_op** first, int64_t* count) {
   *first = fused_ops().first;

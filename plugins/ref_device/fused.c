@@ -24,15 +24,16 @@ static void run_add_rms_norm(const void* p, ref_failure* failure) {
   for (int64_t i = 0; i < a->x.rows; ++i) {
     float* residual = ref_row(&a->residual, i);
     for (int64_t j = 0; j < a->x.cols; ++j) residual[j] += ref_row(&a->x, i)[j];
-    norm_row(residual, a->weight.data, a->weight.size, a->eps, ref_row(&a->y, i));
+    float* y = ref_row(&a->y, i);
+    norm_row(residual, a->weight.data, a->weight.size, a->eps, y);
+    for (int64_t j = 0; j < a->bias.size; ++j) y[j] += ((const float*)a->bias.data)[j];
   }
 }
 
-static choral_status* add_rms_norm(choral_device* device, choral_stream* stream, const void* args) {
+static choral_status* add_norm(choral_device* device, choral_stream* stream, const void* args, const char* name, int with_bias) {
   choral_rms_norm_args a;
   services->read(&a, args, sizeof a);
   choral_status* error = NULL;
-  const char* name = "add_rms_norm";
   services->expect(a.x.rows == a.y.rows && a.x.cols == a.y.cols && a.x.rows == a.residual.rows && a.x.cols == a.residual.cols,
                    name, "x, y and residual differ in shape", &error);
   services->expect(a.weight.size > 0 && a.x.cols == a.weight.size, name, "the weight does not fit the row", &error);
@@ -40,7 +41,17 @@ static choral_status* add_rms_norm(choral_device* device, choral_stream* stream,
   a.y = services->map_matrix(device, name, a.y, &error);
   a.residual = services->map_matrix(device, name, a.residual, &error);
   a.weight = services->map_vector(device, name, a.weight, a.x.cols, &error);
+  if (!with_bias) a.bias = (choral_vector){0};
+  if (with_bias) a.bias = services->map_vector(device, name, a.bias, a.x.cols, &error);
   return error != NULL ? error : services->submit(device, stream, run_add_rms_norm, &a, sizeof a);
+}
+
+static choral_status* add_rms_norm(choral_device* device, choral_stream* stream, const void* args) {
+  return add_norm(device, stream, args, "add_rms_norm", 0);
+}
+
+static choral_status* add_rms_norm_bias(choral_device* device, choral_stream* stream, const void* args) {
+  return add_norm(device, stream, args, "add_rms_norm_bias", 1);
 }
 
 /* q_weight and k_weight null: no norm. cache.keys null: nothing is stored. */
@@ -126,6 +137,7 @@ static choral_status* lora_expand(choral_device* device, choral_stream* stream, 
 
 static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "add_rms_norm", 1, 0, add_rms_norm},
+    {CHORAL_HEADER(choral_op), "add_rms_norm_bias", 1, 0, add_rms_norm_bias},
     {CHORAL_HEADER(choral_op), "qk_norm_rope", 1, 0, qk_norm_rope},
     {CHORAL_HEADER(choral_op), "rope_write_kv", 1, 0, rope_write_kv},
     {CHORAL_HEADER(choral_op), "grouped_matmul", 1, 0, grouped_matmul},

@@ -10,6 +10,7 @@ choral_status* ref_rms_norm(choral_device* device, choral_stream* stream, const 
 choral_status* ref_rms_norm_heads(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_rms_norm_oot(choral_device* device, choral_stream* stream, const void* args); /* the CustomOp's form */
 choral_status* ref_add(choral_device* device, choral_stream* stream, const void* args);
+choral_status* ref_add_bias(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_take_rows(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_gelu_tanh_and_mul(choral_device* device, choral_stream* stream, const void* args);
 choral_status* ref_silu_and_mul(choral_device* device, choral_stream* stream, const void* args);

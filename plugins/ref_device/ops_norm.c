@@ -61,6 +61,23 @@ choral_status* ref_add(choral_device* device, choral_stream* stream, const void*
   return error != NULL ? error : ref_submit(device, stream, run_add, &a, sizeof a);
 }
 
+static void run_add_bias(const void* p, ref_failure* failure) {
+  const choral_bias_args* a = p;
+  (void)failure;
+  for (int64_t i = 0; i < a->y.rows; ++i) {
+    for (int64_t j = 0; j < a->y.cols; ++j) ref_row(&a->y, i)[j] += ((const float*)a->bias.data)[j];
+  }
+}
+
+choral_status* ref_add_bias(choral_device* device, choral_stream* stream, const void* args) {
+  choral_bias_args a;
+  ref_read(&a, args, sizeof a);
+  choral_status* error = NULL;
+  a.y = ref_map_matrix(device, "add_bias y", a.y, &error);
+  a.bias = ref_map_vector(device, "add_bias", a.bias, a.y.cols, &error);
+  return error != NULL ? error : ref_submit(device, stream, run_add_bias, &a, sizeof a);
+}
+
 static void run_silu_and_mul(const void* p, ref_failure* failure) {
   const choral_unary_args* a = p;
   (void)failure;

@@ -39,6 +39,7 @@ static const choral_op ops[] = {
     {CHORAL_HEADER(choral_op), "take_rows", 1, 0, ref_take_rows},
     {CHORAL_HEADER(choral_op), "gelu_tanh_and_mul", 1, 0, ref_gelu_tanh_and_mul},
     {CHORAL_HEADER(choral_op), "swigluoai_and_mul", 1, 0, ref_swigluoai_and_mul},
+    {CHORAL_HEADER(choral_op), "add_bias", 1, 0, ref_add_bias},
     {CHORAL_HEADER(choral_op), "scale", 1, 0, ref_scale},
     {CHORAL_HEADER(choral_op), "moe_combine", 1, 0, ref_moe_combine},
     {CHORAL_HEADER(choral_op), "soft_cap", 1, 0, ref_soft_cap},
@@ -48,8 +49,8 @@ static const choral_op ops[] = {
 
 static const choral_op custom_ops[] = {{CHORAL_HEADER(choral_op), "rms_norm", 1, 0, ref_rms_norm_oot}};
 
-static const char* const fused_op_names[] = {"add_rms_norm",   "qk_norm_rope", "rope_write_kv",
-                                             "grouped_matmul", "lora_shrink",  "lora_expand"};
+static const char* const fused_op_names[] = {"add_rms_norm",   "add_rms_norm_bias", "qk_norm_rope", "rope_write_kv",
+                                             "grouped_matmul", "lora_shrink",       "lora_expand"};
 
 static const choral_patch patches[] = {
     {CHORAL_HEADER(choral_patch), "rotary-on-host", "op", "rotary_embedding", "cpu", "CHORAL_REF_PATCH asks for it"}};
@@ -65,9 +66,10 @@ static int asked_for(const char* variable) {
 static int64_t serve(choral_op* to) {
   const int complete = asked_for("CHORAL_REF_COMPLETE"), noop = asked_for("CHORAL_REF_NOOP");
   int64_t count = 0;
+  int all = 1;
   for (int64_t i = 0; i < COUNT(ops); ++i) {
-    const int64_t from_end = COUNT(ops) - i;
-    if (from_end == 1 ? noop : from_end > 8 || complete) to[count++] = ops[i];
+    if (strcmp(ops[i].name, "take_rows") == 0) all = complete;
+    if (i == COUNT(ops) - 1 ? noop : all) to[count++] = ops[i];
   }
   return count;
 }

@@ -360,6 +360,15 @@ void test_fused(void) {
   from_device(one, norm.residual.data, sizeof one);
   from_device(two, add.y.data, sizeof two);
   CHECK(memcmp(one, two, sizeof one) == 0 && one[1][1] == x[1][1] + x[1][1]);
+  norm.bias = vector_to_device(weight, kWidth);
+  norm.residual = matrix_to_device(x[0], kRows, kWidth, kWidth);
+  from_device(two, plain.y.data, sizeof two);
+  OK(named(ops, count, "add_rms_norm_bias")(device, stream, &norm));
+  from_device(one, norm.y.data, sizeof one);
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kWidth; ++j) two[i][j] += weight[j];
+  }
+  CHECK(memcmp(one, two, sizeof one) == 0);
 
   const int32_t positions[kRows] = {9, 0, 4};
   const int64_t slots[kRows] = {33, -1, 159};

@@ -44,12 +44,14 @@ bool is_read_later(Steps steps, const Value& value) {
   return false;
 }
 
-// y += x·Wᵀ, then norm(y)  ->  t = x·Wᵀ, then both in one operator. y += x, then norm(y)  ->  one operator.
+// y += x·Wᵀ, then norm(y)  ->  t = x·Wᵀ, then both in one operator. y += x, then norm(y)  ->  one operator. Norms with a bias
+// have an operator of their own.
+template <bool with_bias>
 std::optional<Replacement> match_add_rms_norm(Steps steps, const Site& site) {
   const auto* linear = step_at<LinearStep>(steps, 0);
   const auto* add = step_at<AddStep>(steps, 0);
   const auto* norm = step_at<NormStep>(steps, 1);
-  if (norm == nullptr || !norm->norm->may_fuse(site.provider)) return {};
+  if (norm == nullptr || norm->norm->bias().empty() == with_bias || !norm->norm->may_fuse(site.provider)) return {};
   if (add != nullptr && add->y == norm->x) return Replacement{2, {AddNormStep{norm->norm, add->x, norm->x, norm->y}}};
   if (linear == nullptr || !linear->add || !(linear->y == norm->x)) return {};
   const Value product = site.graph.matrix(norm->x.cols);
@@ -64,7 +66,7 @@ std::optional<Replacement> match_qk_norm_rope(Steps steps, const Site& site) {
   if (q == nullptr || k == nullptr || rotary == nullptr || !(rotary->q == q->x) || !(rotary->k == k->x)) return {};
   if (!q->norm->may_fuse(site.provider) || !k->norm->may_fuse(site.provider) || !rotary->rotary->may_fuse(site.provider))
     return {};
-  if (q->norm->eps() != k->norm->eps()) return {};
+  if (q->norm->eps() != k->norm->eps() || !q->norm->bias().empty() || !k->norm->bias().empty()) return {};
   return Replacement{3, {QkNormRotaryStep{q->norm, k->norm, rotary->rotary, q->x, k->x}}};
 }
 
@@ -102,12 +104,14 @@ struct Rule {
   std::string_view not_on_cpu = {};
 };
 
-// In the order in which they are tried: the longer pattern first.
-constexpr std::array<Rule, 5> kRules{
-    {{"add_rms_norm", match_add_rms_norm, "the CPU's matmul adds to the residual while its tile is in registers"},
+// In the order in which they are tried: the longer pattern first. Where a norm can give quantised rows, that pays more than to
+// add its bias in the same pass as the residual.
+constexpr std::array<Rule, 6> kRules{
+    {{"add_rms_norm", match_add_rms_norm<false>, "the CPU's matmul adds to the residual while its tile is in registers"},
      {"qk_norm_rope", match_qk_norm_rope},
      {"rope_write_kv", match_rope_write_kv},
      {"rms_norm_quantise", match_rms_norm_quantise},
+     {"add_rms_norm_bias", match_add_rms_norm<true>},
      {"silu_and_mul_quantise", match_silu_and_mul_quantise}}};
 
 int apply(const Rule& rule, const Site& site) {

@@ -110,6 +110,14 @@ TEST_F(FusionTest, AResultThatNobodyReadsLaterIsSwallowed) {
   EXPECT_EQ(fused(), 1);
 }
 
+TEST_F(FusionTest, ANormWithABiasIsSwallowedWithIt) {
+  weights_.biased_ = "norm";
+  ASSERT_TRUE(norm_->load_weights(weights_).ok());
+  ASSERT_TRUE(norm_->process_weights_after_loading(*cpu_, weights_).ok());
+  EXPECT_EQ(std::ssize(norm_->bias()), kHidden);
+  EXPECT_EQ(fused(), 1);
+}
+
 TEST_F(FusionTest, AResultThatIsReadLaterStays) {
   graph_.add(PluggedStep{nullptr, normed_, graph_.residual()});
   EXPECT_EQ(fused(), 0);

@@ -31,8 +31,9 @@ class Runner {
   void operator()(const AddNormStep& s) const {
     const auto x = at(s.x), residual = at(s.residual), y = at(s.y);
     RMSNorm::for_each_weight(ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& weights) {
-      ctx_.ops.add_rms_norm(ctx_, x.sub_rows(row, count), residual.sub_rows(row, count), weights[0], s.norm->eps(),
-                            y.sub_rows(row, count));
+      const auto rows = [&](const auto& m) { return m.sub_rows(row, count); };
+      if (s.norm->bias().empty()) return ctx_.ops.add_rms_norm(ctx_, rows(x), rows(residual), weights[0], s.norm->eps(), rows(y));
+      ctx_.ops.add_rms_norm_bias(ctx_, rows(x), rows(residual), weights[0], s.norm->bias(), s.norm->eps(), rows(y));
     });
   }
   void operator()(const QkNormRotaryStep& s) const {
@@ -51,11 +52,12 @@ class Runner {
   void operator()(const NormLinearStep& s) const {
     with_quantised(*s.linear, at(s.x).rows, [&](const kernels::QuantisedRows& quantised) {
       const auto x = at(s.x), normed = for_adapters(s.normed);
-      RMSNorm::for_each_weight(
-          ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& weights) {
-            ctx_.ops.rms_norm_quantise(ctx_, x.sub_rows(row, count), weights[0], s.norm->eps(), quantised.sub_rows(row, count),
-                                       normed.data == nullptr ? normed : normed.sub_rows(row, count));
-          });
+      RMSNorm::for_each_weight(ctx_, std::array{s.norm}, x.rows, batch_.lora,
+                               [&](int64_t row, int64_t count, const auto& weights) {
+                                 ctx_.ops.rms_norm_quantise(ctx_, x.sub_rows(row, count), weights[0], s.norm->bias(),
+                                                            s.norm->eps(), quantised.sub_rows(row, count),
+                                                            normed.data == nullptr ? normed : normed.sub_rows(row, count));
+                               });
       s.linear->forward_quantised(ctx_, at(s.normed), quantised, s.add, at(s.y), batch_.lora);
     });
   }
@@ -123,7 +125,7 @@ class ShapeChecker {
  private:
   static constexpr int64_t kRows = 1;  // any number
   static Shape of(const Value& v) { return {kRows, v.cols}; }
-  static Shape of_norm(const RMSNorm& norm) { return {norm.parameters()}; }
+  static Shape of_norm(const RMSNorm& norm) { return {norm.size()}; }
   static Shape of_linear(const LinearBase& linear) { return {linear.out_features(), linear.in_features()}; }
 
   static Status expect(platform::ShapeRule rule, std::initializer_list<Shape> inputs, const Value& result) {

@@ -18,17 +18,27 @@ RMSNorm::RMSNorm(Builder& builder, const Spec& spec, std::string_view op_name, f
       stored_less_(stored_less),
       lora_target_(builder.add_lora_target(norm_target(prefix_, spec.size, stored_less))),
       norm_(bind<platform::ops::RmsNorm>()),
-      norm_heads_(bind<platform::ops::RmsNormHeads>()) {
+      norm_heads_(bind<platform::ops::RmsNormHeads>()),
+      add_bias_(bind<platform::ops::AddBias>()) {
   weight_.host().resize(spec.size);
   builder.modules.push_back(this);
 }
 
 Status RMSNorm::load_weights(quant::WeightSource& source) {
-  return source.read_vector(prefix_ + ".weight", weight_.host(), stored_less_);
+  CHORAL_RETURN_IF_ERROR(source.read_vector(prefix_ + ".weight", weight_.host(), stored_less_));
+  if (!source.contains(prefix_ + ".bias")) return {};
+  bias_.host().resize(weight_.host().size());
+  return source.read_vector(prefix_ + ".bias", bias_.host());
+}
+
+Status RMSNorm::process_weights_after_loading(const platform::Context& ctx, quant::WeightSource&) {
+  CHORAL_RETURN_IF_ERROR(weight_.keep(ctx.session));
+  return bias_.keep(ctx.session);
 }
 
 bool RMSNorm::may_fuse(std::string_view provider) const {
-  return agrees_with<platform::ops::RmsNorm>(provider) && agrees_with<platform::ops::RmsNormHeads>(provider);
+  return agrees_with<platform::ops::RmsNorm>(provider) && agrees_with<platform::ops::RmsNormHeads>(provider) &&
+         (bias().empty() || agrees_with<platform::ops::AddBias>(provider));
 }
 
 void RMSNorm::forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
@@ -36,16 +46,19 @@ void RMSNorm::forward(const platform::Context& ctx, MatrixView<const float> x, M
   for_each_weight(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& weights) {
     norm_(ctx, x.sub_rows(row, count), weights[0], eps_, y.sub_rows(row, count));
   });
+  if (!bias().empty()) add_bias_(ctx, bias(), y);
 }
 
 void RMSNorm::forward_heads(const platform::Context& ctx, MatrixView<float> x, const lora::PunicaWrapper* lora) const {
   for_each_weight(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& weights) {
     norm_heads_(ctx, x.sub_rows(row, count), weights[0], eps_);
   });
+  const auto size = std::ssize(bias());
+  for (int64_t head = 0; size > 0 && head < x.cols; head += size) add_bias_(ctx, bias(), x.sub_cols(head, size));
 }
 
-std::unique_ptr<RMSNorm> make_rms_norm(Builder& builder, kernels::NormWeight form, const RMSNorm::Spec& spec) {
-  if (form == kernels::NormWeight::kOnePlus) return builder.make<GemmaRMSNorm>(spec);
+std::unique_ptr<RMSNorm> make_rms_norm(Builder& builder, NormWeight form, const RMSNorm::Spec& spec) {
+  if (form == NormWeight::kOnePlus) return builder.make<GemmaRMSNorm>(spec);
   return builder.make<RMSNorm>(spec);
 }
 

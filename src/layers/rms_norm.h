@@ -1,4 +1,5 @@
-// y = x·rsqrt(mean(x²) + eps)·w over rows, or over each head's part of a row (q_norm and k_norm of Qwen3).
+// y = x·rsqrt(mean(x²) + eps)·w over rows, or over each head's part of a row (q_norm and k_norm of Qwen3). Where the checkpoint
+// has `<prefix>.bias`, as ModelSlim's with smoothed outliers do, that is added to y.
 // CustomOp "rms_norm". A class that overrides it defines forward and forward_heads, which by default run the form bound here.
 // GemmaRMSNorm, CustomOp "gemma_rms_norm", is the same of a checkpoint that stores w - 1.
 #pragma once
@@ -12,6 +13,12 @@
 #include "platform/host_view.h"
 
 namespace choral::layers {
+
+// How a checkpoint, and an adapter that replaces the norm, stores its weight.
+enum class NormWeight {
+  kPlain,    // w
+  kOnePlus,  // w - 1: Gemma
+};
 
 class RMSNorm : public Module, public platform::CustomOp {
  public:
@@ -54,17 +61,17 @@ class RMSNorm : public Module, public platform::CustomOp {
 
   // For fused operators of `provider`: they may stand for this layer, with for_each_weight().
   virtual bool may_fuse(std::string_view provider) const;
+  int64_t size() const { return std::ssize(weight_.host()); }
   std::span<const float> weight() const { return weight_.on_device(); }
+  std::span<const float> bias() const { return bias_.on_device(); }  // empty: the checkpoint has none
   float eps() const { return eps_; }
 
   Status load_weights(quant::WeightSource& source) override;
-  Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource&) override {
-    return weight_.keep(ctx.session);
-  }
+  Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource&) override;
   std::string prefix() const override { return prefix_; }
   int64_t expected_bytes(const quant::WeightRequest&) const override { return weight_bytes(); }
   int64_t weight_bytes() const override { return parameters() * static_cast<int64_t>(sizeof(float)); }
-  int64_t parameters() const override { return std::ssize(weight_.host()); }
+  int64_t parameters() const override { return size() + std::ssize(bias_.host()); }
   std::string format() const override { return "f32"; }
   std::string kernel_name(CpuLevel) const override { return std::string(platform::op_form_name(form())); }
 
@@ -76,10 +83,11 @@ class RMSNorm : public Module, public platform::CustomOp {
   std::string prefix_;
   float eps_;
   float stored_less_;
-  platform::KeptVector weight_;
+  platform::KeptVector weight_, bias_;
   int lora_target_;
   const platform::OpOf<platform::ops::RmsNorm>& norm_;
   const platform::OpOf<platform::ops::RmsNormHeads>& norm_heads_;
+  const platform::OpOf<platform::ops::AddBias>& add_bias_;
 };
 
 class GemmaRMSNorm : public RMSNorm {
@@ -89,6 +97,6 @@ class GemmaRMSNorm : public RMSNorm {
 };
 
 // The class for weights that are stored in this form.
-std::unique_ptr<RMSNorm> make_rms_norm(Builder& builder, kernels::NormWeight form, const RMSNorm::Spec& spec);
+std::unique_ptr<RMSNorm> make_rms_norm(Builder& builder, NormWeight form, const RMSNorm::Spec& spec);
 
 }  // namespace choral::layers

@@ -31,7 +31,7 @@ class SelfAttention : public AttentionBlock {
     bool sinks = false;  // the checkpoint has a score for each head that joins its softmax
     QkNorm qk_norm = QkNorm::kNone;
     float rms_norm_eps = 1e-6F;
-    kernels::NormWeight norm_weight = kernels::NormWeight::kPlain;
+    NormWeight norm_weight = NormWeight::kPlain;
     const RotaryEmbedding* rotary = nullptr;  // of the model, which outlives the layers
   };
   SelfAttention(Builder& builder, const Spec& spec);

@@ -8,10 +8,13 @@
 
 namespace choral::layers {
 
-// Tensors by name, filled with a fixed pattern; a name listed in `missing` is absent.
+// Tensors by name, filled with a fixed pattern; the one that is `missing_` is absent.
 class PatternWeights : public quant::WeightSource {
  public:
-  bool contains(const std::string& name) const override { return name != missing_; }
+  // Norms have a bias in few checkpoints: here if they are listed.
+  bool contains(const std::string& name) const override {
+    return name != missing_ && (!name.ends_with("norm.bias") || name == biased_ + ".bias");
+  }
   Result<io::SourceTensor> take_any_of(const std::string& name, std::span<const Shape> shapes) override {
     if (name == missing_) return not_found("no tensor {}", name);
     auto& tensor = tensors_[name];
@@ -26,7 +29,7 @@ class PatternWeights : public quant::WeightSource {
   void release(const std::string& name) override { tensors_.erase(name); }
   const quant::WeightRequest& request() const override { return request_; }
 
-  std::string missing_;
+  std::string missing_, biased_;
   quant::WeightRequest request_;
 
  private:

@@ -55,7 +55,7 @@ struct DecoderSpec {
   bool mlp_bias = false;
   bool merged_projections = false;  // the checkpoint has qkv_proj and gate_up_proj, not their parts
   layers::QkNorm qk_norm = layers::QkNorm::kNone;
-  kernels::NormWeight norm_weight = kernels::NormWeight::kPlain;  // how every norm's weight is stored
+  layers::NormWeight norm_weight = layers::NormWeight::kPlain;  // how every norm's weight is stored
   bool post_norms = false;                    // h += norm(block(norm(h))): what a block gives is normed too, before it is added
   std::optional<float> attention_scale = {};  // of q·k; none: 1/sqrt(head_dim)
   float attention_softcap = 0;                // > 0: of q·k, see AttentionParams

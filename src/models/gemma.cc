@@ -29,7 +29,7 @@ Result<DecoderSpec> read_gemma_spec(const io::ConfigMap& config, const ModelOpti
   CHORAL_TRY(spec.qkv_bias, config.get_bool_or("attention_bias", false));
   spec.output_bias = spec.qkv_bias;
   CHORAL_TRY(spec.tie_word_embeddings, config.get_bool_or("tie_word_embeddings", true));
-  spec.norm_weight = kernels::NormWeight::kOnePlus;
+  spec.norm_weight = layers::NormWeight::kOnePlus;
   spec.post_norms = true;
   CHORAL_TRY(const double query_scalar, config.get_double_or("query_pre_attn_scalar", 256, {1e-3, 1e6}));
   spec.attention_scale = static_cast<float>(1.0 / std::sqrt(query_scalar));

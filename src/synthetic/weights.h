@@ -1,6 +1,7 @@
 // Random weights of any shape, made in memory: benches need a model's shape, not its file.
 // Matrices are uniform in ±1/sqrt(in), vectors are ones; block types get valid blocks with sane scales. The same seed gives the
-// same model. Every matrix of one size shares one buffer, so a model of any depth costs one layer's worth of source memory.
+// same model. Norms have no bias. Every matrix of one size shares one buffer, so a model of any depth costs one layer's worth of
+// source memory.
 #pragma once
 
 #include <map>
@@ -18,7 +19,7 @@ class Weights : public quant::WeightSource {
   Weights(DType format, uint64_t seed, const quant::WeightRequest& request = {})
       : format_(format), seed_(seed), request_(request) {}
 
-  bool contains(const std::string&) const override { return true; }
+  bool contains(const std::string& name) const override { return !name.ends_with("norm.bias"); }
   Result<io::SourceTensor> take_any_of(const std::string& name, std::span<const Shape> shapes) override;
   void release(const std::string&) override {}
   const quant::WeightRequest& request() const override { return request_; }

@@ -196,8 +196,9 @@ class SlicesTest : public AdaptersTest {
 TEST_F(SlicesTest, AreComputedTogetherWithTheBitsOfTheParts) {
   const auto llm = load(with_adapters("ref_device"));
   const auto together = llm->generate(requests());
-  EXPECT_THAT(llm->device_notes(), Contains(HasSubstr("fused operators loaded: add_rms_norm, qk_norm_rope, rope_write_kv, "
-                                                      "grouped_matmul, lora_shrink, lora_expand")));
+  EXPECT_THAT(llm->device_notes(),
+              Contains(HasSubstr("fused operators loaded: add_rms_norm, add_rms_norm_bias, qk_norm_rope, rope_write_kv, "
+                                 "grouped_matmul, lora_shrink, lora_expand")));
   expect_equal(together, load(with_adapters("cpu"))->generate(requests()));
   const Variable no_fused("CHORAL_REF_FUSED", "/no/such/library");
   const auto parts = load(with_adapters("ref_device"));

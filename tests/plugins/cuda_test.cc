@@ -26,8 +26,9 @@ TEST_F(CudaTest, ServesWhatItBrings) {
   expect_equal(answers(*llm), cpu_answers());
   EXPECT_THAT(
       llm->device_notes(),
-      Contains(HasSubstr("fused operators loaded: add_rms_norm, qk_norm_rope, rope_write_kv, grouped_matmul, lora_shrink, "
-                         "lora_expand")));
+      Contains(HasSubstr(
+          "fused operators loaded: add_rms_norm, add_rms_norm_bias, qk_norm_rope, rope_write_kv, grouped_matmul, lora_shrink, "
+          "lora_expand")));
 }
 
 class CudaAdaptersTest : public CudaTest {

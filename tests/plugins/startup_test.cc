@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/biased_norms_test.h"
 #include "plugins/plugin_engine.h"
 #include "support/temp_dir.h"
 #include "support/tiny_models.h"
@@ -88,6 +89,22 @@ TEST_F(StartupTest, EveryFusedOperatorCanBeSwitchedOff) {
       expect_equal(answers(*load(wish)), wanted);
     }
   }
+}
+
+// Norms with a bias: the device's fused operator, its parts on the device, and the CPU's.
+TEST_F(StartupTest, NormsWithABiasRunOnTheDevice) {
+  const engine::BiasedNorms written;
+  const auto biased = [&](const char* device, const char* fuse) {
+    auto wish = options(device);
+    wish.model = written.options().model;
+    wish.fuse = fuse;
+    return wish;
+  };
+  const auto wanted = answers(*load(biased("cpu", "none")));
+  const auto fused = load(biased("ref_device", "all"));
+  EXPECT_THAT(fused->info().notes, Contains(HasSubstr("fused: add_rms_norm_bias at 7 places, by ref_device")));
+  expect_equal(answers(*fused), wanted);
+  expect_equal(answers(*load(biased("ref_device", "none"))), wanted);
 }
 
 TEST_F(StartupTest, NativeFormsRunOnADeviceTheHostCannotRead) {

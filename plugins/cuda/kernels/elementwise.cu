@@ -119,6 +119,12 @@ cudaError_t add(const Launch& launch, const choral_unary_args& a) {
   return launch_kernel(add_kernel, shape_of(a.y), launch, Rows(a.x), Rows(a.y), a.y.cols);
 }
 
+cudaError_t add_bias(const Launch& launch, const choral_bias_args& a) {
+  if (empty(a.y)) return cudaSuccess;
+  const Rows same_row(static_cast<float*>(const_cast<void*>(a.bias.data)), 0);
+  return launch_kernel(add_kernel, shape_of(a.y), launch, same_row, Rows(a.y), a.y.cols);
+}
+
 cudaError_t scale(const Launch& launch, const choral_scale_args& a) {
   if (empty(a.y)) return cudaSuccess;
   return launch_kernel(scale_kernel, shape_of(a.y), launch, Rows(a.y), a.y.cols, a.factor);

@@ -57,6 +57,7 @@ cudaError_t gather_rows(const Launch& launch, const PackedWeight& weight, const 
 cudaError_t take_rows(const Launch& launch, const choral_take_rows_args& args);
 cudaError_t moe_combine(const Launch& launch, const choral_moe_combine_args& args);
 cudaError_t add(const Launch& launch, const choral_unary_args& args);
+cudaError_t add_bias(const Launch& launch, const choral_bias_args& args);
 cudaError_t scale(const Launch& launch, const choral_scale_args& args);
 cudaError_t soft_cap(const Launch& launch, const choral_soft_cap_args& args);
 cudaError_t silu_and_mul(const Launch& launch, const choral_unary_args& args);
@@ -66,6 +67,7 @@ cudaError_t swigluoai_and_mul(const Launch& launch, const choral_swigluoai_args&
 cudaError_t rms_norm(const Launch& launch, const choral_rms_norm_args& args);
 cudaError_t rms_norm_heads(const Launch& launch, const choral_rms_norm_args& args);
 cudaError_t add_rms_norm(const Launch& launch, const choral_rms_norm_args& args);
+cudaError_t add_rms_norm_bias(const Launch& launch, const choral_rms_norm_args& args);
 
 cudaError_t rotary_embedding(const Launch& launch, const choral_rotary_args& args);
 cudaError_t qk_norm_rope(const Launch& launch, const choral_rotary_args& args);

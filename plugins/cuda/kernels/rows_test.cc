@@ -39,6 +39,7 @@ TEST(Rows, NormIsThatOfEachRow) {
 
 TEST(Rows, AddNormAddsFirstAndHasTheBitsOfItsParts) {
   constexpr int64_t kCols = 300;
+  const auto bias = random_floats(kCols, 4);
   TestMatrix x(kRows, kCols), residual(kRows, kCols), y(kRows, kCols), sum(kRows, kCols), normed(kRows, kCols);
   x.fill(1);
   residual.fill(2);
@@ -55,6 +56,22 @@ TEST(Rows, AddNormAddsFirstAndHasTheBitsOfItsParts) {
   for (int64_t r = 0; r < kRows; ++r) {
     EXPECT_TRUE(same_bits(residual.row(r), sum.row(r)));
     EXPECT_TRUE(same_bits(y.row(r), normed.row(r)));
+  }
+
+  residual.fill(2);
+  ASSERT_EQ(done(add_rms_norm_bias(launch.get(), {.x = x.view(),
+                                                  .y = y.view(),
+                                                  .residual = residual.view(),
+                                                  .weight = vector_of(weight),
+                                                  .eps = 1e-6f,
+                                                  .bias = vector_of(bias)})),
+            cudaSuccess);
+  const TestMatrix unbiased = normed;
+  ASSERT_EQ(done(add_bias(launch.get(), {.y = normed.view(), .bias = vector_of(bias)})), cudaSuccess);
+  for (int64_t r = 0; r < kRows; ++r) {
+    EXPECT_TRUE(same_bits(residual.row(r), sum.row(r)));
+    EXPECT_TRUE(same_bits(y.row(r), normed.row(r)));
+    for (int64_t c = 0; c < kCols; ++c) EXPECT_EQ(y.at(r, c), unbiased.at(r, c) + bias[c]);
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace choral::kernels {
 
-// `out` and, if wanted, y [rows, cols] from x [rows, cols] and w [cols].
+// `out` and, if wanted, y [rows, cols] from x [rows, cols], w [cols] and bias [cols] or empty.
 void rms_norm_quantise(const Context& ctx, MatrixView<const float> x, std::span<const float> w, float eps,
-                       const QuantisedRows& out, MatrixView<float> y = {}, NormWeight form = NormWeight::kPlain);
+                       const QuantisedRows& out, MatrixView<float> y = {}, std::span<const float> bias = {});
 
 }  // namespace choral::kernels

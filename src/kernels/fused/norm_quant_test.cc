@@ -27,10 +27,10 @@ INSTANTIATE_TEST_SUITE_P(Levels, NormQuantTest, testing::ValuesIn(usable_cpu_lev
 // Rows of x.
 struct Case {
   int64_t rows, cols;
-  NormWeight form;
-  std::vector<float> x, w, y;
+  std::vector<float> x, w, bias, y;
 
-  Case(int64_t r, int64_t c, NormWeight f) : rows(r), cols(c), form(f), x(gaussian(r * c, 1)), w(gaussian(c, 3)), y(x.size()) {}
+  Case(int64_t r, int64_t c, bool biased)
+      : rows(r), cols(c), x(gaussian(r * c, 1)), w(gaussian(c, 3)), bias(gaussian(biased ? c : 0, 4)), y(x.size()) {}
   MatrixView<float> view(std::vector<float>& v) const { return {v.data(), rows, cols}; }
   int64_t planes() const { return 2 * rows * plane_blocks(cols); }
 };
@@ -59,16 +59,16 @@ TEST_P(NormQuantTest, IsTheCompositionToTheBit) {
   for (const int64_t cols : {1, 5, 15, 16, 17, 32, 33, 63, 64, 65, 96, 100, 480, 512, 544, 2048}) {
     for (const RowForm& form : {kDynamic, kStatic, planes(), planes({8, false}), planes({32, true}),
                                 planes({8, false, Planes::kOne}), planes({32, true, Planes::kOneScale})}) {
-      for (const NormWeight weight : {NormWeight::kPlain, NormWeight::kOnePlus}) {
+      for (const bool biased : {false, true}) {
         const Arena::Mark mark(arena_);
-        Case c(19, cols, weight);
+        Case c(19, cols, biased);
         const QuantisedRows expected(arena_, form, c.rows, cols), got(arena_, form, c.rows, cols);
-        rms_norm(ctx(), c.view(c.x), c.w, kEps, c.view(c.y), weight);
+        rms_norm(ctx(), c.view(c.x), c.w, kEps, c.view(c.y), c.bias);
         quantise_rows(ctx(), c.view(c.y), expected);
         for (const bool want_floats : {false, true}) {  // over x
           auto in_place = c.x;
           rms_norm_quantise(ctx(), c.view(in_place), c.w, kEps, got, want_floats ? c.view(in_place) : MatrixView<float>{},
-                            weight);
+                            c.bias);
           EXPECT_EQ(in_place, want_floats ? c.y : c.x);
           EXPECT_EQ(bytes_of(got), bytes_of(expected)) << cols;
         }
@@ -79,13 +79,13 @@ TEST_P(NormQuantTest, IsTheCompositionToTheBit) {
 
 // The oracle's floats differ in the last bits, so an integer may go to the other side of a tie: by one, and rarely.
 TEST_P(NormQuantTest, AgreesWithTheOracleButForTies) {
-  Case c(64, 2048, NormWeight::kOnePlus);
+  Case c(64, 2048, true);
   std::vector<int8_t> expected_q(c.x.size());
   std::vector<float> expected_scale(c.rows), expected_y(c.x.size());
   const QuantisedRows dynamic(arena_, kDynamic, c.rows, c.cols);
-  rms_norm_quantise(ctx(), c.view(c.x), c.w, kEps, dynamic, c.view(c.y), c.form);
+  rms_norm_quantise(ctx(), c.view(c.x), c.w, kEps, dynamic, c.view(c.y), c.bias);
   ref::rms_norm_dynamic_quant(c.view(c.x), c.w, kEps, {expected_q.data(), c.rows, c.cols}, expected_scale, c.view(expected_y),
-                              c.form);
+                              c.bias);
   const std::span<const int8_t> q(dynamic.q().data, expected_q.size());
   const auto scale = dynamic.scale();
   int64_t ties = 0;
@@ -100,8 +100,8 @@ TEST_P(NormQuantTest, AgreesWithTheOracleButForTies) {
   const int64_t blocks = c.cols / 32;
   std::vector<QuantisedBlock> expected(c.planes());
   const QuantisedRows got(arena_, planes({8, false}), c.rows, c.cols);
-  rms_norm_quantise(ctx(), c.view(c.x), c.w, kEps, got, {}, c.form);
-  ref::rms_norm_quantise(c.view(c.x), c.w, kEps, {8, false}, expected.data(), c.view(expected_y), c.form);
+  rms_norm_quantise(ctx(), c.view(c.x), c.w, kEps, got, {}, c.bias);
+  ref::rms_norm_quantise(c.view(c.x), c.w, kEps, {8, false}, expected.data(), c.view(expected_y), c.bias);
   for (int64_t t = 0; t < c.rows; ++t) {
     for (int64_t i = 0; i < c.cols; ++i) {  // both planes together stand for the float
       const auto value = [&](int64_t plane) {
@@ -115,7 +115,7 @@ TEST_P(NormQuantTest, AgreesWithTheOracleButForTies) {
 }
 
 TEST_P(NormQuantTest, ARowIsByItself) {
-  Case c(70, 96, NormWeight::kPlain);
+  Case c(70, 96, false);
   c.x[33 * 96 + 7] = NAN;
   std::fill_n(c.x.begin() + 40 * 96, 96, 0.0f);
   for (const RowForm& form : {kDynamic, planes(), planes({8, false, Planes::kOneScale})}) {

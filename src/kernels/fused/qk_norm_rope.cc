@@ -18,10 +18,9 @@ void rotate_token(float* x, int64_t heads, const RotaryTable& table, int64_t pos
   rotate_heads(x, heads, table.head_dim(), table.cos_row(position), table.sin_row(position), table.rotary_dim() / 2,
                table.interleaved());
 }
-void norm_rotate_token(float* x, int64_t heads, const float* w, float eps, NormWeight form, const RotaryTable& table,
-                       int64_t position) {
-  const int64_t dim = table.head_dim();
-  for (int64_t h = 0; h < heads; ++h) norm_row(x + h * dim, w, eps, form, x + h * dim, dim);
+void norm_rotate_token(float* x, int64_t heads, const NormRow& norm, const RotaryTable& table, int64_t position) {
+  const int64_t dim = norm.count;
+  for (int64_t h = 0; h < heads; ++h) norm_row(x + h * dim, norm, x + h * dim);
   rotate_token(x, heads, table, position);
 }
 
@@ -33,6 +32,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include "base/checked_math.h"
 #include "kernels/highway_level.h"
+#include "kernels/norm/norm_row.h"
 #include "kernels/task_size.h"
 
 namespace choral::kernels {
@@ -55,15 +55,15 @@ void qk_norm_rope(const Context& ctx, const QkNorm& norm, const RotaryTable& tab
                   MatrixView<float> q, int64_t heads, MatrixView<float> k, int64_t kv_heads) {
   const auto tokens = std::ssize(positions);
   check_shapes(table, tokens, q, heads, k, kv_heads);
-  const auto fits = [&](std::span<const float> w) { return w.data() != nullptr && std::ssize(w) == table.head_dim(); };
-  CHORAL_CHECK(fits(norm.q_weight) && fits(norm.k_weight), "a head norm's weights are of one head");
+  const NormRow q_norm = norm_of_row(norm.q_weight, {}, norm.eps, table.head_dim());
+  const NormRow k_norm = norm_of_row(norm.k_weight, {}, norm.eps, table.head_dim());
   const auto norm_rotate = CHORAL_AT_LEVEL(ctx.level, norm_rotate_token);
   const int64_t grain = pieces_per_task(kLightTask, q.cols + k.cols);
   ctx.pool.parallel_for(tokens, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       check_position(table, positions[t]);
-      norm_rotate(q.row(t), heads, norm.q_weight.data(), norm.eps, norm.form, table, positions[t]);
-      norm_rotate(k.row(t), kv_heads, norm.k_weight.data(), norm.eps, norm.form, table, positions[t]);
+      norm_rotate(q.row(t), heads, q_norm, table, positions[t]);
+      norm_rotate(k.row(t), kv_heads, k_norm, table, positions[t]);
     }
   });
 }

@@ -18,7 +18,6 @@ struct QkNorm {
   std::span<const float> q_weight;
   std::span<const float> k_weight;
   float eps = 1e-6f;
-  NormWeight form = NormWeight::kPlain;
 };
 
 // positions [tokens], each in [0, table.max_positions()); head_dim is the table's.

@@ -12,7 +12,7 @@
 
 #include <cmath>
 
-#include "kernels/norm/rms_norm.h"
+#include "kernels/norm/norm_row.h"
 #include "kernels/row_source_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -60,29 +60,31 @@ HWY_INLINE float sum_of_squares(const Source& row, int64_t count) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
-// (x · factor) · (weight_offset + w): the norm's row once the sum of squares is known.
+// (x · factor) · w (+ bias, if it is not null): the norm's row once the sum of squares is known.
 struct NormedRow {
-  const float* x;
-  const float* w;
-  VF factor, weight_offset;
+  const float *x, *w, *bias;
+  VF factor;
 
-  NormedRow(const float* row, const float* weight, float squares, int64_t count, float eps, NormWeight form)
+  NormedRow(const float* row, const NormRow& norm, float squares)
       : x(row),
-        w(weight),
-        factor(hn::Set(F32(), 1.0f / std::sqrt(squares / static_cast<float>(count) + eps))),
-        weight_offset(hn::Set(F32(), form == NormWeight::kOnePlus ? 1.0f : 0.0f)) {}
+        w(norm.weight),
+        bias(norm.bias),
+        factor(hn::Set(F32(), 1.0f / std::sqrt(squares / static_cast<float>(norm.count) + norm.eps))) {}
 
-  HWY_INLINE VF full(int64_t i) const { return of(hn::LoadU(F32(), x + i), hn::LoadU(F32(), w + i)); }
-  HWY_INLINE VF tail(int64_t i, size_t rest) const { return of(load_tail(x + i, rest), load_tail(w + i, rest)); }
-
- private:
-  HWY_INLINE VF of(VF row, VF weight) const { return hn::Mul(hn::Mul(row, factor), hn::Add(weight, weight_offset)); }
+  HWY_INLINE VF full(int64_t i) const {
+    const F32 d;
+    const VF y = hn::Mul(hn::Mul(hn::LoadU(d, x + i), factor), hn::LoadU(d, w + i));
+    return bias == nullptr ? y : hn::Add(y, hn::LoadU(d, bias + i));
+  }
+  HWY_INLINE VF tail(int64_t i, size_t rest) const {
+    const VF y = hn::Mul(hn::Mul(load_tail(x + i, rest), factor), load_tail(w + i, rest));
+    return bias == nullptr ? y : hn::Add(y, load_tail(bias + i, rest));
+  }
 };
 
 // y may be x.
-inline void norm_row(const float* x, const float* w, float eps, NormWeight form, float* y, int64_t count) {
-  const float squares = sum_of_squares(LoadedRow{x}, count);
-  write_row(NormedRow(x, w, squares, count, eps, form), count, y);
+inline void norm_row(const float* x, const NormRow& norm, float* y) {
+  write_row(NormedRow(x, norm, sum_of_squares(LoadedRow{x}, norm.count)), norm.count, y);
 }
 
 }  // namespace HWY_NAMESPACE

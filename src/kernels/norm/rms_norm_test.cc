@@ -38,30 +38,32 @@ struct Machine {
 TEST(RmsNormTest, MatchesTheOracleAtEveryWidth) {
   Machine machine(2);
   for (const int64_t cols : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 576, 1000}) {
-    const auto x = random_values(5 * cols, 1), w = random_values(cols, 2);
-    for (const NormWeight form : {NormWeight::kPlain, NormWeight::kOnePlus}) {
+    const auto x = random_values(5 * cols, 1), w = random_values(cols, 2), some_bias = random_values(cols, 8);
+    for (const std::span<const float> bias : {std::span<const float>(), std::span<const float>(some_bias)}) {
       std::vector<float> expected(x.size());
-      ref::rms_norm({x.data(), 5, cols}, w, kEps, {expected.data(), 5, cols}, form);
+      ref::rms_norm({x.data(), 5, cols}, w, kEps, {expected.data(), 5, cols}, bias);
       for (const CpuLevel level : usable_cpu_levels()) {
         std::vector<float> y(x.size() + 1, 99.0f);
-        rms_norm(machine.at(level), {x.data(), 5, cols}, w, kEps, {y.data(), 5, cols}, form);
+        rms_norm(machine.at(level), {x.data(), 5, cols}, w, kEps, {y.data(), 5, cols}, bias);
         EXPECT_EQ(y.back(), 99.0f) << "wrote past the end";
         y.pop_back();
         for (size_t i = 0; i < y.size(); ++i) {
-          // 1 + w may cancel: its rounding is relative to the factor before it.
-          const double slack = form == NormWeight::kOnePlus ? 0x1p-23 * std::abs(x[i]) : 0.0;
-          ASSERT_NEAR(y[i], expected[i], tolerance(cols, expected[i]) + slack) << cpu_level_name(level) << ", cols " << cols;
+          // The sum may cancel: the product's roundings are relative to the product.
+          const double added = bias.empty() ? 0.0 : bias[i % cols];
+          ASSERT_NEAR(y[i], expected[i], tolerance(cols, expected[i]) + tolerance(cols, expected[i] - added))
+              << cpu_level_name(level) << ", cols " << cols;
         }
         auto in_place = x;
-        rms_norm(machine.at(level), {in_place.data(), 5, cols}, w, kEps, {in_place.data(), 5, cols}, form);
+        rms_norm(machine.at(level), {in_place.data(), 5, cols}, w, kEps, {in_place.data(), 5, cols}, bias);
         EXPECT_EQ(std::memcmp(in_place.data(), y.data(), y.size() * sizeof(float)), 0);
       }
     }
   }
 }
 
-TEST(RmsNormTest, FusedAddEqualsAddThenNormToTheBit) {
+TEST(RmsNormTest, FusedAddEqualsAddThenNormThenBiasToTheBit) {
   constexpr int64_t kRows = 70, kCols = 101;
+  const auto bias = random_values(kCols, 9);
   const auto x = random_values(kRows * kCols, 3), r = random_values(kRows * kCols, 4), w = random_values(kCols, 5);
   for (const CpuLevel level : usable_cpu_levels()) {
     Machine one(1), two(2);
@@ -79,6 +81,12 @@ TEST(RmsNormTest, FusedAddEqualsAddThenNormToTheBit) {
     add_rms_norm(two.at(level), {in_place.data(), kRows, kCols}, {residual.data(), kRows, kCols}, w, kEps,
                  {in_place.data(), kRows, kCols});
     EXPECT_EQ(std::memcmp(in_place.data(), expected.data(), y.size() * sizeof(float)), 0);
+
+    residual = r;
+    add_rms_norm(two.at(level), {x.data(), kRows, kCols}, {residual.data(), kRows, kCols}, w, kEps, {y.data(), kRows, kCols},
+                 bias);
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += bias[i % kCols];
+    EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0) << cpu_level_name(level);
   }
 }
 

@@ -9,14 +9,14 @@
 namespace choral::kernels::ref {
 
 void rms_norm_dynamic_quant(MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<int8_t> q,
-                            std::span<float> scale, MatrixView<float> y, NormWeight form) {
-  rms_norm(x, w, eps, y, form);
+                            std::span<float> scale, MatrixView<float> y, std::span<const float> bias) {
+  rms_norm(x, w, eps, y, bias);
   dynamic_quant_rows(y, q, scale);
 }
 
 void rms_norm_quantise(MatrixView<const float> x, std::span<const float> w, float eps, QuantiseOptions options,
-                       QuantisedBlock* planes, MatrixView<float> y, NormWeight form) {
-  rms_norm(x, w, eps, y, form);
+                       QuantisedBlock* planes, MatrixView<float> y, std::span<const float> bias) {
+  rms_norm(x, w, eps, y, bias);
   std::vector<float> rest(x.cols);
   for (int64_t t = 0; t < x.rows; ++t) {
     QuantisedBlock* coarse = planes + 2 * t * plane_blocks(x.cols);

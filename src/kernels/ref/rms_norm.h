@@ -8,6 +8,6 @@
 namespace choral::kernels::ref {
 
 void rms_norm(MatrixView<const float> x, std::span<const float> w, float eps, MatrixView<float> y,
-              NormWeight form = NormWeight::kPlain);
+              std::span<const float> bias = {});
 
 }  // namespace choral::kernels::ref

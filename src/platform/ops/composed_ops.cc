@@ -9,6 +9,11 @@ void AddRmsNorm::forward_native(const Context& ctx, In x, Out residual, Weight w
   ctx.ops.rms_norm(ctx, residual, w, eps, y);
 }
 
+void AddRmsNormBias::forward_native(const Context& ctx, In x, Out residual, Weight w, Weight bias, float eps, Out y) {
+  ctx.ops.add_rms_norm(ctx, x, residual, w, eps, y);
+  ctx.ops.add_bias(ctx, bias, y);
+}
+
 void QkNormRope::forward_native(const Context& ctx, const PlacedRotary& rotary, Indices positions, Out q, Weight q_weight, Out k,
                                 Weight k_weight, float eps) {
   ctx.ops.rms_norm_heads(ctx, q, q_weight, eps);

@@ -72,6 +72,11 @@ void Add::forward_cpu(const Context& ctx, In x, Out y) {
   });
 }
 
+void AddBias::forward_cpu(const Context& ctx, Weight bias, Out y) {
+  CHORAL_CHECK(std::ssize(bias) == y.cols, "a bias fits the row");
+  Add::forward_cpu(ctx, {bias.data(), y.rows, y.cols, /*stride=*/0}, y);
+}
+
 void Scale::forward_cpu(const Context& ctx, Out x, float factor) { kernels::scale_rows(ctx.kernel, x, factor); }
 
 void MoeGating::forward_cpu(const Context& ctx, In logits, const kernels::MoeGating& gating, MatrixView<int32_t> ids,
@@ -121,6 +126,10 @@ void AddRmsNorm::forward_cpu(const Context& ctx, In x, Out residual, Weight w, f
   kernels::add_rms_norm(ctx.kernel, x, residual, w, eps, y);
 }
 
+void AddRmsNormBias::forward_cpu(const Context& ctx, In x, Out residual, Weight w, Weight bias, float eps, Out y) {
+  kernels::add_rms_norm(ctx.kernel, x, residual, w, eps, y, bias);
+}
+
 void QkNormRope::forward_cpu(const Context& ctx, const PlacedRotary& rotary, Indices positions, Out q, Weight q_weight, Out k,
                              Weight k_weight, float eps) {
   const auto& table = rotary.table;
@@ -133,8 +142,8 @@ void RopeWriteKv::forward_cpu(const Context& ctx, const PlacedRotary& rotary, In
   kernels::rope_write_kv(ctx.kernel, rotary.table, positions.host, q, q.cols / rotary.table.head_dim(), k, v, cache, slots.host);
 }
 
-void RmsNormQuantise::forward_cpu(const Context& ctx, In x, Weight w, float eps, const QuantisedRows& out, Out y) {
-  kernels::rms_norm_quantise(ctx.kernel, x, w, eps, out, y);
+void RmsNormQuantise::forward_cpu(const Context& ctx, In x, Weight w, Weight bias, float eps, const QuantisedRows& out, Out y) {
+  kernels::rms_norm_quantise(ctx.kernel, x, w, eps, out, y, bias);
 }
 
 void SiluAndMulQuantise::forward_cpu(const Context& ctx, In x, const QuantisedRows& out, Out y) {

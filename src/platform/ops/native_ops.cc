@@ -83,6 +83,10 @@ void Add::forward_native(const Context&, In x, Out y) {
   }
 }
 
+void AddBias::forward_native(const Context& ctx, Weight bias, Out y) {
+  Add::forward_native(ctx, {bias.data(), y.rows, y.cols, /*stride=*/0}, y);
+}
+
 void Scale::forward_native(const Context&, Out x, float factor) {
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.cols; ++c) x.row(r)[c] *= factor;

@@ -16,6 +16,7 @@ struct choral_take_rows_args;
 struct choral_unary_args;
 struct choral_swigluoai_args;
 struct choral_scale_args;
+struct choral_bias_args;
 struct choral_grouped_matmul_args;
 struct choral_moe_combine_args;
 struct choral_soft_cap_args;
@@ -189,6 +190,17 @@ struct Add : OpTraits {
   static Status conform(Conformance&);
 };
 
+// every row of y += bias
+struct AddBias : OpTraits {
+  CHORAL_OP(add_bias);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::in_place;
+  using Call = void(const Context&, Weight bias, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_bias_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
 // x = factor·x
 struct Scale : OpTraits {
   CHORAL_OP(scale);
@@ -348,6 +360,18 @@ struct AddRmsNorm : OpTraits {
   static Status conform(Conformance&);
 };
 
+// residual += x; y = rms_norm(residual) + bias
+struct AddRmsNormBias : OpTraits {
+  CHORAL_OP(add_rms_norm_bias);
+  static constexpr int kVersion = 1;
+  static constexpr ShapeRule kShape = shape_of::same_as_first;
+  static constexpr bool kFused = true;
+  using Call = void(const Context&, In x, Out residual, Weight w, Weight bias, float eps, Out y);
+  static Call forward_cpu, forward_native;
+  static OotArguments<choral_rms_norm_args, Call> oot_arguments;
+  static Status conform(Conformance&);
+};
+
 // each head of q and of k normed by its weight, then both turned
 struct QkNormRope : OpTraits {
   CHORAL_OP(qk_norm_rope);
@@ -412,14 +436,14 @@ struct LoRAExpand : OpTraits {
 
 // Those that make or take QuantisedRows.
 
-// y = rms_norm(x), given as a quantised matmul reads it and, unless its data is null, as floats
+// y = rms_norm(x) (+ bias), given as a quantised matmul reads it and, unless its data is null, as floats
 struct RmsNormQuantise : OpTraits {
   CHORAL_OP(rms_norm_quantise);
   static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::same_as_first;
   static constexpr bool kFused = true, kCpuOnly = true;
   static constexpr std::string_view kHostsOwn = "these rows are the CPU's";
-  using Call = void(const Context&, In x, Weight w, float eps, const QuantisedRows& out, Out y);
+  using Call = void(const Context&, In x, Weight w, Weight bias, float eps, const QuantisedRows& out, Out y);
   static Call forward_cpu;
 };
 
@@ -448,13 +472,13 @@ struct MatmulQuantised : OpTraits {
 }  // namespace ops
 
 // In the order in which tables are shown.
-using AllOps =
-    OpList<ops::Matmul, ops::PackedLoRAShrink, ops::PackedLoRAExpand, ops::PackedLoRAAbsorb, ops::BgmvShrink, ops::BgmvExpand,
-           ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows,
-           ops::TakeRows, ops::Add, ops::Scale, ops::MoeGating, ops::MoeCombine, ops::SoftCap, ops::Sample, ops::RmsNorm,
-           ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul, ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv,
-           ops::PagedAttention, ops::AddRmsNorm, ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul, ops::LoRAShrink,
-           ops::LoRAExpand, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+using AllOps = OpList<ops::Matmul, ops::PackedLoRAShrink, ops::PackedLoRAExpand, ops::PackedLoRAAbsorb, ops::BgmvShrink,
+                      ops::BgmvExpand, ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice,
+                      ops::BgmvScale, ops::GatherRows, ops::TakeRows, ops::Add, ops::AddBias, ops::Scale, ops::MoeGating,
+                      ops::MoeCombine, ops::SoftCap, ops::Sample, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding,
+                      ops::SiluAndMul, ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention,
+                      ops::AddRmsNorm, ops::AddRmsNormBias, ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul,
+                      ops::LoRAShrink, ops::LoRAExpand, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

@@ -55,6 +55,14 @@ Status Add::conform(Conformance& conformance) {
   });
 }
 
+Status AddBias::conform(Conformance& conformance) {
+  return conformance.check({}, [](ConformanceRun& run) {
+    const Out y = run.matrix(kRows, kCols);
+    run.call<AddBias>(run.weight(kCols), y);
+    return Results{y};
+  });
+}
+
 Status SiluAndMul::conform(Conformance& conformance) { return check_gated<SiluAndMul>(conformance); }
 Status GeluTanhAndMul::conform(Conformance& conformance) { return check_gated<GeluTanhAndMul>(conformance); }
 
@@ -104,6 +112,14 @@ Status AddRmsNorm::conform(Conformance& conformance) {
   return conformance.check({}, [](ConformanceRun& run) {
     const Out x = run.matrix(kRows, kCols), residual = run.matrix(kRows, kCols), y = run.matrix(kRows, kCols);
     run.call<AddRmsNorm>(x, residual, run.weight(kCols), kEps, y);
+    return Results{residual, y};
+  });
+}
+
+Status AddRmsNormBias::conform(Conformance& conformance) {
+  return conformance.check({}, [](ConformanceRun& run) {
+    const Out x = run.matrix(kRows, kCols), residual = run.matrix(kRows, kCols), y = run.matrix(kRows, kCols);
+    run.call<AddRmsNormBias>(x, residual, run.weight(kCols), run.weight(kCols), kEps, y);
     return Results{residual, y};
   });
 }

@@ -258,12 +258,25 @@ choral_sample_args Sample::oot_arguments(Out logits, const SamplingBatch& batch)
   return args;
 }
 
+choral_bias_args AddBias::oot_arguments(Weight bias, Out y) {
+  auto args = with_header<choral_bias_args>();
+  args.y = matrix(y);
+  args.bias = vector(bias);
+  return args;
+}
+
 choral_rms_norm_args RmsNorm::oot_arguments(In x, Weight w, float eps, Out y) { return norm(x, w, eps, y); }
 choral_rms_norm_args RmsNormHeads::oot_arguments(Out x, Weight w, float eps) { return norm(x, w, eps, x); }
 
 choral_rms_norm_args AddRmsNorm::oot_arguments(In x, Out residual, Weight w, float eps, Out y) {
   auto args = norm(x, w, eps, y);
   args.residual = matrix(residual);
+  return args;
+}
+
+choral_rms_norm_args AddRmsNormBias::oot_arguments(In x, Out residual, Weight w, Weight bias, float eps, Out y) {
+  auto args = AddRmsNorm::oot_arguments(x, residual, w, eps, y);
+  args.bias = vector(bias);
   return args;
 }
 
