@@ -1,5 +1,5 @@
-// Vectors of 16-bit floats for the LoRA kernels: exact widening and rounding to nearest even, bit for bit what base/float16.h
-// does, at every Highway target. Included once per target (no include guard in the usual sense).
+// Vectors of 16-bit floats for the LoRA kernels: exact widening, bit for bit what base/float16.h does, at every Highway target.
+// Included once per target (no include guard in the usual sense).
 #if defined(CHORAL_LORA_FLOAT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHORAL_LORA_FLOAT_INL
 #undef CHORAL_LORA_FLOAT_INL
@@ -22,12 +22,6 @@ using I8 = hn::Rebind<int8_t, F32>;
 using VF = hn::Vec<F32>;
 using VU = hn::Vec<U32>;
 
-HWY_INLINE VU select(hn::Vec<I32> mask_bits, VU yes, VU no) {
-  const U32 d;
-  const VU mask = hn::BitCast(d, mask_bits);
-  return hn::Or(hn::And(mask, yes), hn::AndNot(mask, no));
-}
-
 // All bits of the lanes where a > b; both below 2^31.
 HWY_INLINE hn::Vec<I32> above(VU a, uint32_t b) {
   const I32 d;
@@ -49,34 +43,6 @@ HWY_INLINE VF widen_f16(hn::Vec<U16> bits) {
   const VU sign = hn::ShiftLeft<16>(hn::AndNot(hn::Set(d, 0x7FFFu), wide));
   return hn::BitCast(F32(), hn::Or(hn::Or(hn::BitCast(d, value), infinite), sign));
 #endif
-}
-
-// The nearest bfloat16, ties to even, as a float.
-HWY_INLINE VF round_to_bf16(VF v) {
-  const U32 d;
-  const VU u = hn::BitCast(d, v);
-  const VU odd = hn::And(hn::ShiftRight<16>(u), hn::Set(d, 1u));
-  const VU rounded = hn::Add(u, hn::Add(odd, hn::Set(d, 0x7FFFu)));
-  const VU nan = hn::Or(u, hn::Set(d, 0x400000u));
-  const auto is_nan = above(hn::And(u, hn::Set(d, 0x7FFFFFFFu)), 0x7F800000u);
-  return hn::BitCast(F32(), hn::And(select(is_nan, nan, rounded), hn::Set(d, 0xFFFF0000u)));
-}
-
-// The nearest half, ties to even, as a float: 65520 and above become infinite, below 2^-14 multiples of 2^-24.
-HWY_INLINE VF round_to_f16(VF v) {
-  const U32 d;
-  const F32 df;
-  const VU u = hn::BitCast(d, v);
-  const VU magnitude = hn::And(u, hn::Set(d, 0x7FFFFFFFu));
-  const VU odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1u));
-  const VU normal = hn::And(hn::Add(magnitude, hn::Add(odd, hn::Set(d, 0xFFFu))), hn::Set(d, 0xFFFFE000u));
-  const VF half = hn::Set(df, 0.5F);  // ulp 2^-24
-  const VU subnormal = hn::BitCast(d, hn::Sub(hn::Add(hn::BitCast(df, magnitude), half), half));
-  const VU nan = hn::Or(hn::And(magnitude, hn::Set(d, 0xFFFFE000u)), hn::Set(d, 0x400000u));
-  VU result = select(above(magnitude, 0x387FFFFFu), normal, subnormal);
-  result = select(above(magnitude, 0x477FEFFFu), hn::Set(d, 0x7F800000u), result);
-  result = select(above(magnitude, 0x7F800000u), nan, result);
-  return hn::BitCast(df, hn::Or(result, hn::AndNot(hn::Set(d, 0x7FFFFFFFu), u)));
 }
 
 }  // namespace HWY_NAMESPACE

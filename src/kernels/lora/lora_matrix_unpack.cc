@@ -22,8 +22,7 @@ float value_at(LoRAStore store, const std::byte* values, int64_t i) {
   switch (store) {
     case LoRAStore::kF32: return load<float>(values + i * 4);
     case LoRAStore::kF16: return to_float(Float16{load<uint16_t>(values + i * 2)});
-    case LoRAStore::kBF16:
-    case LoRAStore::kPlainBF16: return to_float(BFloat16{load<uint16_t>(values + i * 2)});
+    case LoRAStore::kBF16: return to_float(BFloat16{load<uint16_t>(values + i * 2)});
     case LoRAStore::kI8:
     case LoRAStore::kQ8: return static_cast<float>(load<int8_t>(values + i));
   }
@@ -68,7 +67,7 @@ void LoRAMatrix::read_b(size_t s, int64_t col, std::span<float> out) const {
     const std::byte* values = block + (scaled_blocks || scaled_panel ? kScaleBytes : 0);
     const int64_t row = scaled_blocks ? j % kLoRAChunk : j;
     const bool paired = row / 2 * 2 + 1 < slice.rank;  // the last of an odd number stands alone
-    const int64_t at = row / 2 * 2 * kLoRAColumns + place_in_pair(paired ? b_store_ : LoRAStore::kPlainBF16, row % 2, c);
+    const int64_t at = row / 2 * 2 * kLoRAColumns + (paired ? place_in_pair(b_store_, row % 2, c) : c);
     const float scale = scaled_blocks || scaled_panel ? load<float>(block + c * static_cast<int64_t>(sizeof(float))) : 1.0F;
     out[j] = scale * value_at(b_store_, values, at);
   }

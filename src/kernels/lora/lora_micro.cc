@@ -276,7 +276,6 @@ ShrinkKernel find_shrink(LoRAStore store, int rows, int ranks) {
     case LoRAStore::kBF16: return shrink_of<StoreBF16>(rows, ranks);
     case LoRAStore::kI8: return shrink_of<StoreI8>(rows, ranks);
     case LoRAStore::kQ8: return shrink_of<StoreQ8>(rows, ranks);
-    case LoRAStore::kPlainBF16: return shrink_of<StorePlainBF16>(rows, ranks);
   }
   return nullptr;
 }
@@ -312,7 +311,6 @@ ExpandKernel find_expand(LoRAStore store, int rows) {
     case LoRAStore::kBF16: return expand_of<StoreBF16>(rows);
     case LoRAStore::kI8: return expand_of<StoreI8>(rows);
     case LoRAStore::kQ8: return expand_of<StoreQ8>(rows);
-    case LoRAStore::kPlainBF16: break;  // never packed
   }
   return nullptr;
 }
@@ -324,7 +322,6 @@ ShrinkByBKernel find_shrink_by_b(LoRAStore store) {
     case LoRAStore::kBF16: return shrink_by_b<StoreBF16>;
     case LoRAStore::kI8: return shrink_by_b<StoreI8>;
     case LoRAStore::kQ8: return shrink_by_b<StoreQ8>;
-    case LoRAStore::kPlainBF16: break;  // never packed
   }
   return nullptr;
 }
@@ -336,7 +333,6 @@ ExpandByAKernel find_expand_by_a(LoRAStore store) {
     case LoRAStore::kBF16: return expand_by_a<StoreBF16>;
     case LoRAStore::kI8: return expand_by_a<StoreI8>;
     case LoRAStore::kQ8: return expand_by_a<StoreQ8>;
-    case LoRAStore::kPlainBF16: break;  // never packed
   }
   return nullptr;
 }

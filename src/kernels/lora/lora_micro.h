@@ -1,4 +1,4 @@
-// The micro-kernels behind lora_matrix.h and lora.h, one table for each CPU level.
+// The micro-kernels behind lora_matrix.h and lora_stack.h, one table for each CPU level.
 // Shrink: a tile of R rows × P ranks, k along the lanes. Each (row, rank) is one chain of vectors over k = 0 … in, its lanes
 // summed by one fixed tree; expand: R rows × panels of 16 columns, each (row, column) one chain over the ranks in order. No tile
 // shape shows in the bits, so how rows and ranks are cut, and by whom, never matters (invariant 1). Weights come in pairs of
@@ -17,8 +17,7 @@ enum class LoRAStore : uint8_t {
   kF16,
   kBF16,
   kI8,
-  kQ8,         // GGUF's Q8_0 as it is: 32 int8 with a scale, of one rank of A over k or one column of B over ranks
-  kPlainBF16,  // 16 and 16 plain values, as in files; shrink only
+  kQ8,  // GGUF's Q8_0 as it is: 32 int8 with a scale, of one rank of A over k or one column of B over ranks
 };
 
 // A pair is 32 values of one type: first[16], second[16]; bf16 as first[i] | second[i] << 16 in word i. A last row without a

@@ -44,11 +44,6 @@ struct StoreBF16 {
     return widen_bf16(hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(p) + o));
   }
 };
-struct StorePlainBF16 {
-  static constexpr LoRAStore kStore = LoRAStore::kPlainBF16;
-  static HWY_INLINE VF first(const std::byte* p, int o) { return StoreBF16::single(p, o); }
-  static HWY_INLINE VF second(const std::byte* p, int o) { return first(p, o + 16); }
-};
 struct StoreI8 {
   static constexpr LoRAStore kStore = LoRAStore::kI8;
   static HWY_INLINE VF first(const std::byte* p, int o) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/float16.h"
-#include "kernels/lora/lora_stack_micro.h"
 #include "kernels/ref/lora.h"
 
 namespace choral::kernels {
@@ -369,28 +368,6 @@ TEST_P(LoRAAtLevel, SequencesEqualTheirTokens) {
                                   37, 5, 20, true)
                     .ok());
     EXPECT_EQ(y1.bytes, y2.bytes) << "bgmv adds by default";
-  }
-}
-
-TEST_P(LoRAAtLevel, RoundsLikeTheScalarForms) {
-  const LoRAStackKernels& kernels = lora_stack_kernels(GetParam());
-  std::vector<float> values;
-  for (uint32_t high = 0; high < 0x10000; ++high) {  // every exponent, ties and their neighbours
-    for (const uint32_t low : {0x0000u, 0x0FFFu, 0x1000u, 0x1001u, 0x3000u, 0x7FFFu, 0x8000u, 0x8001u}) {
-      values.push_back(std::bit_cast<float>(high << 16 | low));
-    }
-  }
-  const auto count = std::ssize(values);
-  std::vector<float> got(values.size());
-  std::vector<uint16_t> bits(values.size());
-  for (const DType type : {DType::kF16, DType::kBF16}) {
-    kernels.widen_row(DType::kF32, type, reinterpret_cast<const std::byte*>(values.data()), count, got.data());
-    kernels.finish_row(type, values.data(), count, false, reinterpret_cast<std::byte*>(bits.data()));
-    for (size_t i = 0; i < values.size(); ++i) {
-      const uint16_t half = type == DType::kF16 ? to_float16(values[i]).bits : to_bfloat16(values[i]).bits;
-      ASSERT_EQ(bits[i], half) << values[i];
-      ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(stored_as(values[i], type))) << values[i];
-    }
   }
 }
 
