@@ -20,17 +20,13 @@ uint32_t load_u32(const void* p) {
 void store_u32(void* p, uint32_t v) { std::memcpy(p, &v, sizeof v); }
 void store_u16(std::byte* p, uint16_t v) { std::memcpy(p, &v, sizeof v); }
 
-float load_float(const std::byte* p) {
-  float v;
+uint16_t load_u16(const std::byte* p) {
+  uint16_t v;
   std::memcpy(&v, p, sizeof v);
   return v;
 }
 
-float load_half(const std::byte* p) {
-  uint16_t bits;
-  std::memcpy(&bits, p, sizeof bits);
-  return to_float(Float16{bits});
-}
+float half(uint16_t bits) { return to_float(Float16{bits}); }
 
 // Four k of one lane at a time: a step of a lane is one 32-bit word.
 void write_block(int bits, const uint8_t (&n)[kQuantBlock], int lane, std::byte* block) {
@@ -115,6 +111,26 @@ void write_header(QuantScales scales, int blocks, const QuantSourceGroup& source
   }
 }
 
+// What write_header wrote.
+QuantSourceGroup read_header(QuantScales scales, const std::byte* header, int lane) {
+  QuantSourceGroup group{};
+  const std::byte* halves = header + lane * 2;
+  const std::byte* bytes = header + 64 + lane;
+  if (scales == QuantScales::kF || scales == QuantScales::kFM) {
+    std::memcpy(&group.f[0], header + lane * 4, sizeof(float));
+    if (scales == QuantScales::kFM) std::memcpy(&group.f[1], header + 64 + lane * 4, sizeof(float));
+    return group;
+  }
+  group.d[0] = load_u16(halves);
+  group.d[1] = group.m = load_u16(halves + 32);
+  const int count = scales == QuantScales::kD || scales == QuantScales::kDM       ? 0
+                    : scales == QuantScales::kK16 || scales == QuantScales::kK16M ? 16
+                                                                                  : 8;
+  for (int j = 0; j < count; ++j) group.scale[j] = std::to_integer<uint8_t>(bytes[16 * j]);
+  for (int j = 0; j < 8 && scales == QuantScales::kK; ++j) group.min[j] = std::to_integer<uint8_t>(bytes[16 * (8 + j)]);
+  return group;
+}
+
 }  // namespace
 
 bool has_quant_form(DType type) { return facts(type).is_block; }
@@ -161,46 +177,46 @@ void pack_quant_panel(DType type, std::span<const std::byte* const> rows, int64_
   }
 }
 
-QuantLaneBlock read_quant_lane(QuantForm form, const std::byte* panel, int64_t block, int lane) {
-  const int index = static_cast<int>(block % form.group_blocks());
-  const std::byte* header = panel + block / form.group_blocks() * form.group_bytes();
-  const std::byte* bytes = panel + form.block_offset(block) + lane * kLaneBytes;
+QuantLaneBlock lane_block(QuantForm form, const QuantSourceGroup& group, int block) {
   QuantLaneBlock out;
-  for (int s = 0; s < kQuantSteps; ++s) store_u32(out.n + 4 * s, read_step(form.bits, bytes, s));
-  if (form.is_codebook()) {
-    const auto values = quant_code_values(form.codes);
-    for (uint8_t& n : out.n) n = values[n];
-  }
-  const std::byte* halves = header + lane * 2;
-  const std::byte* small = header + 64 + lane;
-  const std::byte* floats = header + lane * 4;
-  const float d = load_half(halves);
+  const auto values = quant_code_values(form.codes);
+  for (int i = 0; i < kQuantBlock; ++i) out.n[i] = form.is_codebook() ? values[group.n[block][i]] : group.n[block][i];
+  const float d = half(group.d[0]), m = half(group.m);
+  const auto signed_scale = [&](int i) { return d * static_cast<float>(static_cast<int8_t>(group.scale[i])); };
   out.min[0] = out.min[1] = 0.0f;
   switch (form.scales) {
-    case QuantScales::kFM: out.min[0] = load_float(floats + 64); [[fallthrough]];
-    case QuantScales::kF: out.scale[0] = load_float(floats); break;
-    case QuantScales::kD: out.scale[0] = load_half(halves + 32 * index); break;
+    case QuantScales::kFM: out.min[0] = group.f[1]; [[fallthrough]];
+    case QuantScales::kF: out.scale[0] = group.f[0]; break;
+    case QuantScales::kD: out.scale[0] = half(group.d[block]); break;
     case QuantScales::kDM:
       out.scale[0] = d;
-      out.min[0] = load_half(halves + 32);
+      out.min[0] = m;
       break;
     case QuantScales::kK:  // 11-bit times 6-bit significands: the products are exact
-      out.scale[0] = d * static_cast<float>(std::to_integer<int>(small[16 * index]));
-      out.min[0] = -load_half(halves + 32) * static_cast<float>(std::to_integer<int>(small[16 * (8 + index)]));
+      out.scale[0] = d * static_cast<float>(group.scale[block]);
+      out.min[0] = -m * static_cast<float>(group.min[block]);
       break;
-    case QuantScales::kK8: out.scale[0] = d * static_cast<float>(static_cast<int8_t>(small[16 * index])); break;
+    case QuantScales::kK8: out.scale[0] = signed_scale(block); break;
     case QuantScales::kK16M:
       for (int i = 0; i < 2; ++i) {
-        const int pair = std::to_integer<int>(small[16 * (2 * index + i)]);
+        const int pair = group.scale[2 * block + i];
         out.scale[i] = d * static_cast<float>(pair & 15);
-        out.min[i] = -load_half(halves + 32) * static_cast<float>(pair >> 4);
+        out.min[i] = -m * static_cast<float>(pair >> 4);
       }
       break;
     case QuantScales::kK16:
-      for (int i = 0; i < 2; ++i) out.scale[i] = d * static_cast<float>(static_cast<int8_t>(small[16 * (2 * index + i)]));
+      for (int i = 0; i < 2; ++i) out.scale[i] = signed_scale(2 * block + i);
       break;
   }
   return out;
+}
+
+QuantLaneBlock read_quant_lane(QuantForm form, const std::byte* panel, int64_t block, int lane) {
+  const int index = static_cast<int>(block % form.group_blocks());
+  const std::byte* bytes = panel + form.block_offset(block) + lane * kLaneBytes;
+  QuantSourceGroup group = read_header(form.scales, panel + block / form.group_blocks() * form.group_bytes(), lane);
+  for (int s = 0; s < kQuantSteps; ++s) store_u32(group.n[index] + 4 * s, read_step(form.bits, bytes, s));
+  return lane_block(form, group, index);
 }
 
 }  // namespace choral::kernels

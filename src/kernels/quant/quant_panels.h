@@ -124,6 +124,7 @@ struct QuantLaneBlock {
   float scale[2];
   float min[2];
 };
+QuantLaneBlock lane_block(QuantForm form, const QuantSourceGroup& group, int block);
 QuantLaneBlock read_quant_lane(QuantForm form, const std::byte* panel, int64_t block, int lane);
 
 }  // namespace choral::kernels
