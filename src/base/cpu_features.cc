@@ -33,9 +33,8 @@ constexpr std::array kFeatures{
     Feature{"f16c", 1, 0, kEcx, 29, State::kAvx},          Feature{"avx512f", 7, 0, kEbx, 16, State::kAvx512},
     Feature{"avx512bw", 7, 0, kEbx, 30, State::kAvx512},   Feature{"avx512cd", 7, 0, kEbx, 28, State::kAvx512},
     Feature{"avx512dq", 7, 0, kEbx, 17, State::kAvx512},   Feature{"avx512vl", 7, 0, kEbx, 31, State::kAvx512},
-    Feature{"avx512vnni", 7, 0, kEcx, 11, State::kAvx512}, Feature{"avx512bf16", 7, 1, kEax, 5, State::kAvx512},
-    Feature{"amx-tile", 7, 0, kEdx, 24, State::kAmx},      Feature{"amx-int8", 7, 0, kEdx, 25, State::kAmx},
-    Feature{"amx-bf16", 7, 0, kEdx, 22, State::kAmx},
+    Feature{"avx512vnni", 7, 0, kEcx, 11, State::kAvx512}, Feature{"amx-tile", 7, 0, kEdx, 24, State::kAmx},
+    Feature{"amx-int8", 7, 0, kEdx, 25, State::kAmx},      Feature{"amx-bf16", 7, 0, kEdx, 22, State::kAmx},
 };
 
 using Names = std::span<const std::string_view>;
@@ -44,9 +43,8 @@ constexpr std::array<std::string_view, 13> kAvx2{"sse2", "ssse3", "sse4.1", "sse
                                                  "avx",  "avx2",  "bmi",    "bmi2",   "fma",    "f16c"};
 constexpr std::array<std::string_view, 5> kAvx512{"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"};
 constexpr std::array<std::string_view, 1> kVnni{"avx512vnni"};
-constexpr std::array<std::string_view, 1> kBf16{"avx512bf16"};
 constexpr std::array<std::string_view, 3> kAmx{"amx-tile", "amx-int8", "amx-bf16"};
-constexpr std::array<Names, 6> kOfLevel{Names(), kAvx2, kAvx512, kVnni, kBf16, kAmx};
+constexpr std::array<Names, 5> kOfLevel{Names(), kAvx2, kAvx512, kVnni, kAmx};
 
 // What the system saves: the register XCR0; nothing where programs cannot ask.
 uint64_t saved_states() {

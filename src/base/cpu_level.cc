@@ -1,7 +1,5 @@
 #include "base/cpu_level.h"
 
-#include <hwy/targets.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -12,7 +10,7 @@
 namespace choral {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{"base", "avx2", "avx512", "vnni", "bf16", "amx"};
+constexpr std::array<std::string_view, 5> kNames{"base", "avx2", "avx512", "vnni", "amx"};
 
 CpuLevel capped_level() {
   const CpuLevel machine = machine_cpu_level();
@@ -25,7 +23,6 @@ CpuLevel capped_level() {
     }
     used = std::min(machine, *wanted);
   }
-  limit_highway_to(used);
   return used;
 }
 
@@ -37,7 +34,7 @@ Result<CpuLevel> parse_cpu_level(std::string_view name) {
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<CpuLevel>(i);
   }
-  return invalid_argument("no CPU level is named '{}'; choose base, avx2, avx512, vnni, bf16 or amx", name);
+  return invalid_argument("no CPU level is named '{}'; choose base, avx2, avx512, vnni or amx", name);
 }
 
 CpuLevel machine_cpu_level() {
@@ -54,13 +51,6 @@ std::vector<CpuLevel> usable_cpu_levels() {
   std::vector<CpuLevel> levels;
   for (int i = 0; i <= static_cast<int>(cpu_level()); ++i) levels.push_back(static_cast<CpuLevel>(i));
   return levels;
-}
-
-void limit_highway_to(CpuLevel level) {
-  int64_t disabled = 0;
-  if (level < CpuLevel::kAvx512) disabled |= HWY_AVX3 | HWY_AVX3_DL;
-  if (level < CpuLevel::kAvx2) disabled |= HWY_AVX2;
-  hwy::DisableTargets(disabled);
 }
 
 }  // namespace choral

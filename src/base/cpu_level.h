@@ -1,5 +1,5 @@
 // What this CPU can do, in steps that kernels are written for. Found once by CPUID (cpu_features.h has each level's list),
-// capped by CHORAL_CPU_LEVEL=base|avx2|avx512|vnni|bf16|amx. Each level includes the ones before it.
+// capped by CHORAL_CPU_LEVEL=base|avx2|avx512|vnni|amx. Each level includes the ones before it.
 // Kernels are given the level in their Context, so element-wise (kernels/highway_level.h) and hand-written ones use the same.
 #pragma once
 
@@ -15,7 +15,6 @@ enum class CpuLevel {
   kAvx2,    // AVX2 + FMA + F16C + BMI2
   kAvx512,  // AVX-512 F/BW/CD/DQ/VL
   kVnni,    // + AVX512_VNNI
-  kBf16,    // + AVX512_BF16
   kAmx,     // + AMX tile, int8 and bf16
 };
 
@@ -25,8 +24,5 @@ Result<CpuLevel> parse_cpu_level(std::string_view name);
 CpuLevel machine_cpu_level();  // what the machine has, without the cap
 CpuLevel cpu_level();  // what is used: the machine's level under the cap; an unknown cap ends the process with the valid names
 std::vector<CpuLevel> usable_cpu_levels();  // kBase … cpu_level(): what tests run through
-
-// Limits what Highway counts as supported to `level`, from now on. Called by cpu_level(). No kernel uses Highway's own dispatch.
-void limit_highway_to(CpuLevel level);
 
 }  // namespace choral

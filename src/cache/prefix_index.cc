@@ -33,15 +33,6 @@ BlockId PrefixIndex::find(const PrefixKey& key) const {
   }
 }
 
-int32_t PrefixIndex::match(std::span<const PrefixKey> keys) const {
-  int32_t found = 0;
-  for (const PrefixKey& key : keys) {
-    if (find(key) == kNoBlock) break;
-    ++found;
-  }
-  return found;
-}
-
 bool PrefixIndex::insert(const PrefixKey& key, BlockId block) {
   CHORAL_CHECK(!contains(block), "a KV block gets a second prefix key");
   int32_t slot = home(key);

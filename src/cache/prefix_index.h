@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "cache/block_pool.h"
@@ -18,8 +17,6 @@ class PrefixIndex {
 
   // The block with this content, or kNoBlock.
   BlockId find(const PrefixKey& key) const;
-  // How many of the leading keys have a block.
-  int32_t match(std::span<const PrefixKey> keys) const;
 
   // Makes a fully computed block findable. False, and nothing changes, when the key already has a block. The block must not
   // have a key yet.

@@ -47,17 +47,6 @@ TEST(PrefixIndex, RemovalKeepsCollidingKeysReachable) {
   EXPECT_EQ(index.find(key_of(7, 3)), 3);
 }
 
-TEST(PrefixIndex, MatchStopsAtTheFirstMissingKey) {
-  PrefixIndex index(4);
-  const std::vector<PrefixKey> keys = {key_of(0, 0), key_of(1, 0), key_of(2, 0)};
-  index.insert(keys[0], 0);
-  index.insert(keys[2], 2);
-  EXPECT_EQ(index.match(keys), 1);
-  index.insert(keys[1], 1);
-  EXPECT_EQ(index.match(keys), 3);
-  EXPECT_EQ(index.match({}), 0);
-}
-
 RC_GTEST_PROP(PrefixIndex, BehavesAsAMap, ()) {
   const int32_t count = *rc::gen::inRange(1, 12);
   PrefixIndex index(count);

@@ -4,7 +4,7 @@
 
 #include "base/free_memory.h"
 #include "base/size_text.h"
-#include "platform/device_memory.h"
+#include "platform/session.h"
 
 namespace choral::engine {
 namespace {
@@ -63,10 +63,10 @@ Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Sessi
                              .max_model_len = options.max_model_len}};
   if (platform::host_reads(session)) return wishes;
   for (const auto& shape : layers) {
-    platform::expect_cache(session, {kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
+    session.expect_cache({kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
   }
-  CHORAL_TRY(const auto memory, platform::device_memory(session));
-  wishes.device = {.has_weights = true, .keeps_kv = platform::keeps_kv(session)};
+  CHORAL_TRY(const auto memory, session.device_memory());
+  wishes.device = {.has_weights = true, .keeps_kv = session.keeps_kv()};
   if (memory) wishes.device.memory = {memory->free_bytes, memory->total_bytes};
   return wishes;
 }

@@ -1,6 +1,7 @@
 // The built-in device: every operator is a kernel of kernels/, every weight a packed matrix in host memory.
 #include <fmt/format.h>
 
+#include "kernels/roofline.h"
 #include "platform/ops/cpu_ops.h"
 #include "platform/platform.h"
 
@@ -41,6 +42,7 @@ class CpuSession : public Session {
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override { return {.host = sequences}; }
   void begin_step(const StepFacts&) override {}
   Status end_step(const StepFacts&) override { return {}; }
+  Result<kernels::MachinePeaks> measure_peaks(const Context& ctx) const override { return kernels::measure_peaks(ctx.kernel); }
   std::vector<std::string> take_notes() override {
     return std::exchange(rounds_x_, false) ? std::vector<std::string>{kInFull} : std::vector<std::string>{};
   }

@@ -42,6 +42,7 @@ class NamedSession : public Session {
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override { return {.host = sequences}; }
   void begin_step(const StepFacts&) override {}
   Status end_step(const StepFacts&) override { return {}; }
+  Result<kernels::MachinePeaks> measure_peaks(const Context&) const override { return unsupported("a test's"); }
 
  private:
   NamedPlatform platform_;

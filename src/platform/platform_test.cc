@@ -56,7 +56,6 @@ TEST(OpShapes, EachOperatorKnowsWhatItGives) {
   };
   EXPECT_EQ(shape(ops.matmul, {{3, 8}, {5, 8}}), "[3, 5]");
   EXPECT_EQ(shape(ops.matmul, {{3, 8}, {5, 7}}), "x [3, 8] and W [5, 7] differ in k");
-  EXPECT_EQ(shape(ops.gather_rows, {{100, 8}, {4}}), "[4, 8]");
   EXPECT_EQ(shape(ops.rms_norm, {{3, 8}, {8}}), "[3, 8]");
   EXPECT_EQ(shape(ops.rms_norm, {{3, 8}, {7}}), "[7] beside x [3, 8]");
   EXPECT_EQ(shape(ops.rms_norm_heads, {{3, 8}, {4}}), "[3, 8]");

@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/gemm/pack_spec.h"
+#include "kernels/machine_peaks.h"
 #include "platform/ops/op_table.h"
 #include "platform/side_copies.h"
 #include "tensor/tensor.h"
@@ -26,6 +28,18 @@ struct StepFacts {
   bool has_adapters = false;
 };
 
+// What a device with a memory of its own says of it; the memory plan goes by that.
+struct DeviceMemory {
+  int64_t free_bytes = 0;  // now
+  int64_t total_bytes = 0;
+};
+
+struct CacheHeads {
+  DType dtype = DType::kF32;
+  int64_t kv_heads = 0, key_dim = 0, value_dim = 0;
+  bool values_in_keys = false;
+};
+
 enum class CopyKind { kToDevice, kToHost, kOnDevice };
 
 class Session {
@@ -40,10 +54,15 @@ class Session {
   virtual Arena& memory() = 0;   // the step's, on the device
   virtual Arena& scratch() = 0;  // the step's, on the host; the same where the host reads the device's memory
 
+  // Nothing where the host's memory is used, or where the device does not say.
+  virtual Result<std::optional<DeviceMemory>> device_memory() const { return std::optional<DeviceMemory>(); }
+  // Before the model is loaded: it will have such a cache. A device that does not take it leaves the cache to the host, and a
+  // note says why.
+  virtual void expect_cache(const CacheHeads&) {}
+  // Whether the next one gives the device's memory.
+  virtual bool keeps_kv() const { return false; }
   // Zero-filled memory for keys and values, where the operators on the cache expect it.
   virtual Result<Tensor> allocate_kv(DType dtype, Shape shape) = 0;
-  // Before memory is asked for: values will lie in keys. A device that does not know such a cache leaves it to the host.
-  virtual void expect_values_in_keys() {}
   // Packs a stored weight in this device's layout.
   virtual Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) = 0;
   // Whether the operators on adapters' stacks are the device's: then adapters live in its memory. Else the reason why not.
@@ -75,6 +94,14 @@ class Session {
   virtual void fail(Status status);
   // Fine, or why what the step computed can't be used.
   virtual Status end_step(const StepFacts& step) = 0;
+
+  // For those who measure. Peaks of what computes here, the CPU with the context's threads or the device; nothing else may run
+  // meanwhile. unsupported: the device states none.
+  virtual Result<kernels::MachinePeaks> measure_peaks(const Context& ctx) const = 0;
+  // How long the host has waited for the device since the session was opened; nothing where the host computes itself.
+  virtual std::optional<double> waited_s() const { return {}; }
+  // Whether an operator of the device returns only when it is done, so that OpProfile sees its time, or as soon as it is queued.
+  virtual void finish_each_operator(bool) {}
 
   // What was chosen or given up since the last call, with reasons; for the log and ModelInfo::notes.
   virtual std::vector<std::string> take_notes() { return {}; }

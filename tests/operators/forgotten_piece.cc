@@ -12,12 +12,6 @@ struct Twice : OpTraits {
 #ifndef FORGET_NAME
   CHORAL_OP(twice);
 #endif
-#ifndef FORGET_VERSION
-  static constexpr int kVersion = 1;
-#endif
-#ifndef FORGET_SHAPE
-  static constexpr ShapeRule kShape = shape_of::same_as_first;
-#endif
 #ifndef FORGET_CALL
   using Call = void(const Context&, In x, Out y);
 #endif

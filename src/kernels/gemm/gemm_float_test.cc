@@ -298,7 +298,7 @@ TEST_P(EveryLevel, AllocatesNothingOnceWarm) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const CpuLevel level : usable_cpu_levels()) {
-    if (level == CpuLevel::kVnni || level == CpuLevel::kBf16) continue;
+    if (level == CpuLevel::kVnni) continue;
     for (const DType dtype : kPackedTypes) {
       if (level != CpuLevel::kAmx || (dtype == DType::kBF16 && tile_unit_is_exact())) all.push_back({level, dtype});
     }
@@ -316,7 +316,7 @@ TEST(PackFloat, TellsItsFormatSizeAndKernel) {
   EXPECT_EQ(w.packed->kernel_name(CpuLevel::kAvx2), "bf16 x f32, avx2 fma");
   EXPECT_EQ(w.packed->kernel_name(CpuLevel::kAmx), tile_unit_is_exact() ? "bf16 x f32, amx tiles" : "bf16 x f32, avx512 fma");
   EXPECT_EQ(make_weight(17, 33, DType::kF16, 1).packed->kernel_name(CpuLevel::kAmx), "f16 x f32, avx512 fma");
-  for (const CpuLevel level : {CpuLevel::kVnni, CpuLevel::kBf16, CpuLevel::kAmx}) {
+  for (const CpuLevel level : {CpuLevel::kVnni, CpuLevel::kAmx}) {
     EXPECT_EQ(&float_kernels(level), &float_kernels(CpuLevel::kAvx512));
   }
   std::vector<float> row(33);

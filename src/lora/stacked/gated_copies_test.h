@@ -105,6 +105,7 @@ class GatedSession : public platform::Session {
   void begin_step(const platform::StepFacts& step) override { cpu_.begin_step(step); }
   void fail(Status status) override { failure = std::move(status); }
   Status end_step(const platform::StepFacts& step) override { return cpu_.end_step(step); }
+  Result<kernels::MachinePeaks> measure_peaks(const platform::Context& ctx) const override { return cpu_.measure_peaks(ctx); }
 
   Status failure;  // what the session was told
 

@@ -1,13 +1,12 @@
 // What an operator is made of. Its descriptor (operators.h) is a struct that says everything once:
 //
 //   CHORAL_OP(rms_norm_heads)    its public name, and its member of the op table
-//   kVersion, kShape             of its meaning; from the inputs' shapes to the output's
 //   Call                         how it is called: void(const Context&, …)
 //   forward_cpu                  the host's kernels
 //   forward_native               what it means: the plain loops, or of a fused one the calls of others that it stands for
 //   oot_arguments, conform       the arguments of a plug-in's form (out of the tree), and the tests that such a form has to pass
 //   kHostsOwn = "reason"         instead of these two, if the plug-in interface does not have it
-// and, where they are not as in OpTraits, kFused, kCpuOnly, kOnCache, kOnStacks.
+// and, where they are not as in OpTraits, kVersion, kShape, kFused, kCpuOnly, kOnCache, kOnStacks.
 //
 // From the list of all descriptors come the table, its walk, the staged forms, the composed ones, the names and numbers that
 // plug-ins are known by, and their tests. A piece that is missing does not compile; one that is declared and not defined does not
@@ -38,9 +37,11 @@ namespace choral::platform {
 
 // What most operators are; a descriptor derives from it and says what it is instead.
 struct OpTraits {
-  static constexpr bool kFused = false;     // a shorter way to say what others say together
-  static constexpr bool kCpuOnly = false;   // other devices do not have it even on copies; it needs no forward_native
-  static constexpr bool kOnCache = false;   // works on the KV cache, whose order is its owner's business
+  static constexpr int kVersion = 1;            // of its meaning: a change of meaning raises it
+  static constexpr ShapeRule kShape = nullptr;  // from the inputs' shapes to the output's, where graphs are held to it
+  static constexpr bool kFused = false;         // a shorter way to say what others say together
+  static constexpr bool kCpuOnly = false;       // other devices do not have it even on copies; it needs no forward_native
+  static constexpr bool kOnCache = false;       // works on the KV cache, whose order is its owner's business
   static constexpr bool kOnStacks = false;  // works on adapters' stacks, which a device has when it serves all that are not fused
 };
 
@@ -100,16 +101,6 @@ template <class D>
 constexpr bool is_whole() {
   static_assert(
       requires { D::kName; }, "this operator has no name: CHORAL_OP(name)");
-  static_assert(
-      requires {
-        { D::kVersion } -> std::convertible_to<int>;
-      },
-      "this operator has no kVersion");
-  static_assert(
-      requires {
-        { D::kShape } -> std::convertible_to<ShapeRule>;
-      },
-      "this operator has no kShape");
   static_assert(
       requires { typename D::Call; }, "this operator has no Call: how is it called?");
   static_assert(

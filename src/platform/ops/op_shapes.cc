@@ -24,13 +24,6 @@ Result<Shape> matmul(std::span<const Shape> inputs) {
   return Shape{x[0], w[0]};
 }
 
-Result<Shape> lookup(std::span<const Shape> inputs) {
-  CHORAL_RETURN_IF_ERROR(expect_count(inputs, 2));
-  CHORAL_RETURN_IF_ERROR(expect_rank(inputs[0], 2));
-  CHORAL_RETURN_IF_ERROR(expect_rank(inputs[1], 1));
-  return Shape{inputs[1][0], inputs[0][1]};
-}
-
 Result<Shape> same_as_first(std::span<const Shape> inputs) {
   CHORAL_RETURN_IF_ERROR(expect_count(inputs, 1));
   const Shape& x = inputs[0];
@@ -57,11 +50,6 @@ Result<Shape> gated(std::span<const Shape> inputs) {
   CHORAL_RETURN_IF_ERROR(expect_rank(x, 2));
   if (x[1] % 2 != 0) return invalid_argument("x {} has no two halves", x.to_string());
   return Shape{x[0], x[1] / 2};
-}
-
-Result<Shape> in_place(std::span<const Shape> inputs) {
-  CHORAL_RETURN_IF_ERROR(expect_count(inputs, 1));
-  return inputs[0];
 }
 
 }  // namespace choral::platform::shape_of

@@ -35,7 +35,6 @@ namespace ops {
 // y = x·Wᵀ with its epilogue. x [m, k], y [m, n]
 struct Matmul : OpTraits {
   CHORAL_OP(matmul);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::matmul;
   using Call = void(const Context&, const PackedMatrix& w, In x, const Epilogue& epilogue, Out y);
   static Call forward_cpu, forward_native;
@@ -46,8 +45,6 @@ struct Matmul : OpTraits {
 // What adapters whose panels the host packed add to a matmul: every middle = factor · scale · x·Aᵀ, then every y += B·middle.
 struct PackedLoRAShrink : OpTraits {
   CHORAL_OP(packed_lora_shrink);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr std::string_view kHostsOwn = "adapters' panels are the host's";
   using Call = void(const Context&, std::span<const kernels::LoRAShrink> shrinks);
   static Call forward_cpu, forward_native;
@@ -55,8 +52,6 @@ struct PackedLoRAShrink : OpTraits {
 
 struct PackedLoRAExpand : OpTraits {
   CHORAL_OP(packed_lora_expand);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr std::string_view kHostsOwn = PackedLoRAShrink::kHostsOwn;
   using Call = void(const Context&, std::span<const kernels::LoRAExpand> expands);
   static Call forward_cpu, forward_native;
@@ -65,8 +60,6 @@ struct PackedLoRAExpand : OpTraits {
 // What adapters add to queries that keys' projection was moved into: y += factor · scale · q·B·A of each head.
 struct PackedLoRAAbsorb : OpTraits {
   CHORAL_OP(packed_lora_absorb);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr std::string_view kHostsOwn = PackedLoRAShrink::kHostsOwn;
   using Call = void(const Context&, std::span<const kernels::LoRAAbsorb> items);
   static Call forward_cpu, forward_native;
@@ -79,8 +72,6 @@ struct PackedLoRAAbsorb : OpTraits {
 // y = scaling · x·A[slot]ᵀ. x [rows, in], y [rows, r]
 struct BgmvShrink : OpTraits {
   CHORAL_OP(bgmv_shrink);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kOnStacks = true;
   using Call = void(const Context&, In x, const Stack& a, Indices slots, float scaling, Out y);
   static Call forward_cpu, forward_native;
@@ -91,8 +82,6 @@ struct BgmvShrink : OpTraits {
 // y (+)= x·B[slot]ᵀ. x [rows, r], y [rows, out]
 struct BgmvExpand : OpTraits {
   CHORAL_OP(bgmv_expand);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kOnStacks = true;
   using Call = void(const Context&, In x, const Stack& b, Indices slots, bool add, Out y);
   static Call forward_cpu, forward_native;
@@ -103,8 +92,6 @@ struct BgmvExpand : OpTraits {
 // The same for columns [begin, begin + out) of y.
 struct BgmvExpandSlice : OpTraits {
   CHORAL_OP(bgmv_expand_slice);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kOnStacks = true;
   using Call = void(const Context&, In x, const Stack& b, Indices slots, int64_t begin, bool add, Out y);
   static Call forward_cpu, forward_native;
@@ -114,8 +101,6 @@ struct BgmvExpandSlice : OpTraits {
 
 struct SgmvShrink : OpTraits {
   CHORAL_OP(sgmv_shrink);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kOnStacks = true;
   using Call = void(const Context&, In x, const Stack& a, const SlotSequences& sequences, float scaling, Out y);
   static Call forward_cpu, forward_native;
@@ -125,8 +110,6 @@ struct SgmvShrink : OpTraits {
 
 struct SgmvExpand : OpTraits {
   CHORAL_OP(sgmv_expand);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kOnStacks = true;
   using Call = void(const Context&, In x, const Stack& b, const SlotSequences& sequences, bool add, Out y);
   static Call forward_cpu, forward_native;
@@ -136,8 +119,6 @@ struct SgmvExpand : OpTraits {
 
 struct SgmvExpandSlice : OpTraits {
   CHORAL_OP(sgmv_expand_slice);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kOnStacks = true;
   using Call = void(const Context&, In x, const Stack& b, const SlotSequences& sequences, int64_t begin, bool add, Out y);
   static Call forward_cpu, forward_native;
@@ -148,8 +129,6 @@ struct SgmvExpandSlice : OpTraits {
 // y *= factors[slot], value by value: DoRA. factors [slots, 1, cols] in float32, y [rows, cols]
 struct BgmvScale : OpTraits {
   CHORAL_OP(bgmv_scale);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kOnStacks = true;
   using Call = void(const Context&, const Stack& factors, Indices slots, Out y);
   static Call forward_cpu, forward_native;
@@ -160,8 +139,6 @@ struct BgmvScale : OpTraits {
 // out row i = row ids[i] of W
 struct GatherRows : OpTraits {
   CHORAL_OP(gather_rows);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::lookup;
   using Call = void(const Context&, const PackedMatrix& w, Indices ids, Out out);
   static Call forward_cpu, forward_native;
   static OotArguments<choral_gather_rows_args, Call> oot_arguments;
@@ -171,8 +148,6 @@ struct GatherRows : OpTraits {
 // out row i = row rows[i] of x
 struct TakeRows : OpTraits {
   CHORAL_OP(take_rows);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::lookup;
   using Call = void(const Context&, In x, Indices rows, Out out);
   static Call forward_cpu, forward_native;
   static OotArguments<choral_take_rows_args, Call> oot_arguments;
@@ -182,7 +157,6 @@ struct TakeRows : OpTraits {
 // y += x
 struct Add : OpTraits {
   CHORAL_OP(add);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::same_as_first;
   using Call = void(const Context&, In x, Out y);
   static Call forward_cpu, forward_native;
@@ -193,8 +167,6 @@ struct Add : OpTraits {
 // every row of y += bias
 struct AddBias : OpTraits {
   CHORAL_OP(add_bias);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   using Call = void(const Context&, Weight bias, Out y);
   static Call forward_cpu, forward_native;
   static OotArguments<choral_bias_args, Call> oot_arguments;
@@ -204,8 +176,6 @@ struct AddBias : OpTraits {
 // x = factor·x
 struct Scale : OpTraits {
   CHORAL_OP(scale);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   using Call = void(const Context&, Out x, float factor);
   static Call forward_cpu, forward_native;
   static OotArguments<choral_scale_args, Call> oot_arguments;
@@ -215,8 +185,6 @@ struct Scale : OpTraits {
 // The experts of each row and their weights, from the router's logits (kernels/fused/moe_gating.h). ids, weights [rows, top_k]
 struct MoeGating : OpTraits {
   CHORAL_OP(moe_gating);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr std::string_view kHostsOwn = "the host sorts rows by expert";
   using Call = void(const Context&, In logits, const kernels::MoeGating& gating, MatrixView<int32_t> ids, Out weights);
   static Call forward_cpu, forward_native;
@@ -225,8 +193,6 @@ struct MoeGating : OpTraits {
 // y (+)= Σ_s weights[t, s]·x[places[t·slots + s]]: experts' rows back to their tokens (kernels/fused/expert_rows.h)
 struct MoeCombine : OpTraits {
   CHORAL_OP(moe_combine);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   using Call = void(const Context&, In x, Indices places, In weights, bool add, Out y);
   static Call forward_cpu, forward_native;
   static OotArguments<choral_moe_combine_args, Call> oot_arguments;
@@ -236,8 +202,6 @@ struct MoeCombine : OpTraits {
 // x = cap·tanh(x / cap), cap > 0
 struct SoftCap : OpTraits {
   CHORAL_OP(soft_cap);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   using Call = void(const Context&, Out x, float cap);
   static Call forward_cpu, forward_native;
   static OotArguments<choral_soft_cap_args, Call> oot_arguments;
@@ -247,8 +211,6 @@ struct SoftCap : OpTraits {
 // A token of each row of logits, by the row's own rule (kernels/sampling/sampled_rows.h). The logits may be changed.
 struct Sample : OpTraits {
   CHORAL_OP(sample);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   using Call = void(const Context&, Out logits, const SamplingBatch& batch);
   static Call forward_cpu, forward_native;
   static OotArguments<choral_sample_args, Call> oot_arguments;
@@ -258,7 +220,6 @@ struct Sample : OpTraits {
 // y = x·rsqrt(mean(x²) + eps)·w, row by row; x and y may be the same
 struct RmsNorm : OpTraits {
   CHORAL_OP(rms_norm);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::same_as_first;
   using Call = void(const Context&, In x, Weight w, float eps, Out y);
   static Call forward_cpu, forward_native;
@@ -269,7 +230,6 @@ struct RmsNorm : OpTraits {
 // The same for each run of w's size within a row: one head, in place.
 struct RmsNormHeads : OpTraits {
   CHORAL_OP(rms_norm_heads);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::per_head;
   using Call = void(const Context&, Out x, Weight w, float eps);
   static Call forward_cpu, forward_native;
@@ -280,8 +240,6 @@ struct RmsNormHeads : OpTraits {
 // q and k are turned by their positions, in place. [tokens, heads·head_dim]
 struct RotaryEmbedding : OpTraits {
   CHORAL_OP(rotary_embedding);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   using Call = void(const Context&, const PlacedRotary& rotary, Indices positions, Out q, Out k);
   static Call forward_cpu, forward_native;
   static OotArguments<choral_rotary_args, Call> oot_arguments;
@@ -291,7 +249,6 @@ struct RotaryEmbedding : OpTraits {
 // y = silu(left half of x)·(right half of x). x [m, 2n], y [m, n]
 struct SiluAndMul : OpTraits {
   CHORAL_OP(silu_and_mul);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::gated;
   using Call = void(const Context&, In x, Out y);
   static Call forward_cpu, forward_native;
@@ -301,7 +258,6 @@ struct SiluAndMul : OpTraits {
 
 struct GeluTanhAndMul : OpTraits {
   CHORAL_OP(gelu_tanh_and_mul);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::gated;
   using Call = void(const Context&, In x, Out y);
   static Call forward_cpu, forward_native;
@@ -312,7 +268,6 @@ struct GeluTanhAndMul : OpTraits {
 // y = (clamp(up, ±limit) + 1)·g·sigmoid(alpha·g), g = min(gate, limit), of gates and ups in turns. x [m, 2n], y [m, n]
 struct SwigluOaiAndMul : OpTraits {
   CHORAL_OP(swigluoai_and_mul);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::gated;
   using Call = void(const Context&, In x, const ClampedSwiglu& form, Out y);
   static Call forward_cpu, forward_native;
@@ -323,8 +278,6 @@ struct SwigluOaiAndMul : OpTraits {
 // k and v rows go to their slots of the paged cache; v is empty where values lie in the keys.
 struct WriteKv : OpTraits {
   CHORAL_OP(write_kv);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kOnCache = true;
   using Call = void(const Context&, const KvCacheView& cache, In k, In v, Slots slots);
   static Call forward_cpu, forward_native;
@@ -335,8 +288,6 @@ struct WriteKv : OpTraits {
 // Attention over the cache. q [tokens, heads·head_dim], sinks [heads] or empty (params has none), out [tokens, heads·v_head_dim]
 struct PagedAttention : OpTraits {
   CHORAL_OP(paged_attention);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kOnCache = true;
   using Call = void(const Context&, const AttentionParams& params, In q, const KvCacheView& cache, const SequenceBatch& sequences,
                     Weight sinks, Out out);
@@ -351,7 +302,6 @@ struct PagedAttention : OpTraits {
 // residual += x; y = rms_norm(residual)
 struct AddRmsNorm : OpTraits {
   CHORAL_OP(add_rms_norm);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::same_as_first;
   static constexpr bool kFused = true;
   using Call = void(const Context&, In x, Out residual, Weight w, float eps, Out y);
@@ -363,7 +313,6 @@ struct AddRmsNorm : OpTraits {
 // residual += x; y = rms_norm(residual) + bias
 struct AddRmsNormBias : OpTraits {
   CHORAL_OP(add_rms_norm_bias);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::same_as_first;
   static constexpr bool kFused = true;
   using Call = void(const Context&, In x, Out residual, Weight w, Weight bias, float eps, Out y);
@@ -375,7 +324,6 @@ struct AddRmsNormBias : OpTraits {
 // each head of q and of k normed by its weight, then both turned
 struct QkNormRope : OpTraits {
   CHORAL_OP(qk_norm_rope);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::per_head;
   static constexpr bool kFused = true;
   using Call = void(const Context&, const PlacedRotary& rotary, Indices positions, Out q, Weight q_weight, Out k, Weight k_weight,
@@ -388,8 +336,6 @@ struct QkNormRope : OpTraits {
 // q and k turned, k and v put into the cache
 struct RopeWriteKv : OpTraits {
   CHORAL_OP(rope_write_kv);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kFused = true, kOnCache = true;
   using Call = void(const Context&, const PlacedRotary& rotary, Indices positions, Out q, Out k, In v, const KvCacheView& cache,
                     Slots slots);
@@ -401,8 +347,6 @@ struct RopeWriteKv : OpTraits {
 // the matmul of each product: several matrices at once, each with rows of its own
 struct GroupedMatmul : OpTraits {
   CHORAL_OP(grouped_matmul);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kFused = true;
   using Call = void(const Context&, std::span<const kernels::GroupProduct> products);
   static Call forward_cpu, forward_native;
@@ -414,8 +358,6 @@ struct GroupedMatmul : OpTraits {
 // columns.
 struct LoRAShrink : OpTraits {
   CHORAL_OP(lora_shrink);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kFused = true, kOnStacks = true;
   using Call = void(const Context&, In x, std::span<const ShrinkSlice> slices, const RowSlots& slots, float scaling);
   static Call forward_cpu, forward_native;
@@ -425,8 +367,6 @@ struct LoRAShrink : OpTraits {
 
 struct LoRAExpand : OpTraits {
   CHORAL_OP(lora_expand);
-  static constexpr int kVersion = 1;
-  static constexpr ShapeRule kShape = shape_of::in_place;
   static constexpr bool kFused = true, kOnStacks = true;
   using Call = void(const Context&, std::span<const ExpandSlice> slices, const RowSlots& slots, bool add, Out y);
   static Call forward_cpu, forward_native;
@@ -439,7 +379,6 @@ struct LoRAExpand : OpTraits {
 // y = rms_norm(x) (+ bias), given as a quantised matmul reads it and, unless its data is null, as floats
 struct RmsNormQuantise : OpTraits {
   CHORAL_OP(rms_norm_quantise);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::same_as_first;
   static constexpr bool kFused = true, kCpuOnly = true;
   static constexpr std::string_view kHostsOwn = "these rows are the CPU's";
@@ -450,7 +389,6 @@ struct RmsNormQuantise : OpTraits {
 // the same of silu_and_mul
 struct SiluAndMulQuantise : OpTraits {
   CHORAL_OP(silu_and_mul_quantise);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::gated;
   static constexpr bool kFused = true, kCpuOnly = true;
   static constexpr std::string_view kHostsOwn = RmsNormQuantise::kHostsOwn;
@@ -461,7 +399,6 @@ struct SiluAndMulQuantise : OpTraits {
 // matmul of rows that were quantised before
 struct MatmulQuantised : OpTraits {
   CHORAL_OP(matmul_quantised);
-  static constexpr int kVersion = 1;
   static constexpr ShapeRule kShape = shape_of::matmul;
   static constexpr bool kCpuOnly = true;
   static constexpr std::string_view kHostsOwn = RmsNormQuantise::kHostsOwn;

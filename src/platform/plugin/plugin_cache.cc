@@ -40,13 +40,6 @@ Result<Tensor> PluginSession::allocate_kv(DType dtype, Shape shape) {
   return kv_on_device_ ? allocate(dtype, shape) : Tensor::allocate(dtype, shape);
 }
 
-void PluginSession::expect_values_in_keys() {
-  if (!kv_on_device_ || knows_values_in_keys()) return;
-  leave_kv_to_host(
-      fmt::format("it speaks version {}.{} of the plug-in interface, which has no cache whose values lie in its keys",
-                  CHORAL_ABI_MAJOR, device_->plugin().abi_minor));
-}
-
 SequenceBatch PluginSession::place_sequences(std::span<const kernels::AttentionSequence> sequences) {
   SequenceBatch batch{.host = sequences};
   if (!kv_on_device_) return batch;
@@ -79,8 +72,12 @@ SequenceBatch PluginSession::place_sequences(std::span<const kernels::AttentionS
 
 // Its operators are called for no rows, which is fine, unless they refuse the cache.
 void PluginSession::expect_cache(const CacheHeads& heads) {
-  if (heads.values_in_keys) expect_values_in_keys();
   if (!kv_on_device_) return;
+  if (heads.values_in_keys && !knows_values_in_keys()) {
+    return leave_kv_to_host(
+        fmt::format("it speaks version {}.{} of the plug-in interface, which has no cache whose values lie in its keys",
+                    CHORAL_ABI_MAJOR, device_->plugin().abi_minor));
+  }
   const int64_t key_width = heads.kv_heads * heads.key_dim, value_width = heads.kv_heads * heads.value_dim;
   ops::KvCacheView cache{.dtype = heads.dtype,
                          .num_blocks = 1,
@@ -103,20 +100,6 @@ void PluginSession::expect_cache(const CacheHeads& heads) {
   if (refusal_.ok()) must_call(kOpId<ops::PagedAttention>, &attends);
   trying_ = false;
   if (const Status refused = take_refusal(); !refused.ok()) leave_kv_to_host(refused.message());
-}
-
-void expect_cache(Session& session, const CacheHeads& heads) {
-  if (auto* plugin = dynamic_cast<PluginSession*>(&session)) plugin->expect_cache(heads);
-}
-
-Result<std::optional<DeviceMemory>> device_memory(const Session& session) {
-  const auto* plugin = dynamic_cast<const PluginSession*>(&session);
-  return plugin == nullptr ? std::optional<DeviceMemory>() : plugin->device_memory();
-}
-
-bool keeps_kv(const Session& session) {
-  const auto* plugin = dynamic_cast<const PluginSession*>(&session);
-  return plugin != nullptr && plugin->keeps_kv();
 }
 
 }  // namespace choral::platform

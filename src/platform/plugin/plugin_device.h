@@ -6,10 +6,9 @@
 
 #include "base/thread_pool.h"
 #include "kernels/machine_peaks.h"
-#include "platform/device_memory.h"
 #include "platform/plugin/plugin_library.h"
 #include "platform/plugin/weight_scales.h"
-#include "platform/side_copies.h"
+#include "platform/session.h"
 #include "tensor/tensor.h"
 
 namespace choral::platform {

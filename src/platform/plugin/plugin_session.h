@@ -30,8 +30,10 @@ class PluginSession : public Session {
   const OpTable& custom_ops() const override { return custom_; }
   Arena& memory() override { return memory_; }
   Arena& scratch() override { return scratch_; }
+  Result<std::optional<DeviceMemory>> device_memory() const override { return device_->memory(); }
+  void expect_cache(const CacheHeads& heads) override;
+  bool keeps_kv() const override { return kv_on_device_; }
   Result<Tensor> allocate_kv(DType dtype, Shape shape) override;
-  void expect_values_in_keys() override;
   Status computes_adapters() const override;
   bool samples() const override { return serves(kOpId<ops::Sample>); }
   Result<Tensor> allocate(DType dtype, Shape shape) override;
@@ -50,6 +52,9 @@ class PluginSession : public Session {
   void begin_step(const StepFacts& step) override;
   void fail(Status status) override;
   Status end_step(const StepFacts& step) override;
+  Result<kernels::MachinePeaks> measure_peaks(const Context&) const override { return device_->measure_peaks(); }
+  std::optional<double> waited_s() const override { return device_->waited_s(); }
+  void finish_each_operator(bool finish) override { finish_each_ = finish; }
   std::vector<std::string> take_notes() override;
 
   // For the table's functions: runs the device's operator. False when it has none (any more), and the caller must serve it.
@@ -63,12 +68,6 @@ class PluginSession : public Session {
   // Loads the library of fused operators once, and holds each to its reference; whether it is there.
   bool enable_custom_op(const Context& ctx);
   const std::string& device_name() const { return device_->plugin().name; }
-  Result<std::optional<DeviceMemory>> device_memory() const { return device_->memory(); }
-  Result<kernels::MachinePeaks> measure_peaks() { return device_->measure_peaks(); }
-  double waited_s() const { return device_->waited_s(); }
-  void finish_each_operator(bool finish) { finish_each_ = finish; }
-  bool keeps_kv() const { return kv_on_device_; }
-  void expect_cache(const CacheHeads& heads);
   // Which came with minor 3.
   bool knows_values_in_keys() const { return device_->plugin().abi_minor >= 3; }
 

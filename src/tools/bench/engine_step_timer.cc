@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "engine/step_cycle.h"
 #include "engine/uniproc_executor.h"
-#include "platform/device_timing.h"
 #include "platform/host_view.h"
 #include "platform/ops/op_profile.h"
 #include "platform/platform.h"
@@ -46,7 +45,7 @@ class EngineStepTimer : public StepTimer {
 
   const TimedModel& model() const override { return model_; }
   Status check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const override;
-  Result<kernels::MachinePeaks> measure_peaks() override { return platform::measure_peaks(worker().context()); }
+  Result<kernels::MachinePeaks> measure_peaks() override { return worker().context().session.measure_peaks(worker().context()); }
   Result<std::vector<StepTiming>> decode(int batch, int context, int steps, std::span<const Cast> casts) override;
   Result<std::vector<StepTiming>> prefill(int tokens, int repeats, std::span<const Cast> casts) override;
   Result<AdapterCost> add_adapter(int32_t number, int rank, uint64_t seed) override;
@@ -210,7 +209,7 @@ Status EngineStepTimer::add_sequences(sched::Scheduler& scheduler, int count, in
 // do.
 StepTime EngineStepTimer::run_step(sched::Scheduler& scheduler) {
   const platform::Session& session = worker().context().session;
-  const double begin = now_s(), waited_before = platform::waited_s(session).value_or(0);
+  const double begin = now_s(), waited_before = session.waited_s().value_or(0);
   if (!cycle_->plan(scheduler, [](engine::EngineRequest&, const Status& why) { CHORAL_CHECK(false, why.message()); })) return {};
   const Status computed = cycle_->compute();
   CHORAL_CHECK(computed.ok(), computed.message());  // a figure of a device that fails would mean nothing
@@ -222,17 +221,17 @@ StepTime EngineStepTimer::run_step(sched::Scheduler& scheduler) {
     if (gain.request.at_length_limit()) scheduler.finish(gain.request, sched::FinishReason::kLength);
   });
   cycle_->take_finished(scheduler, [](engine::EngineRequest&) {});
-  return {now_s() - begin, platform::waited_s(session).value_or(0) - waited_before};
+  return {now_s() - begin, session.waited_s().value_or(0) - waited_before};
 }
 
 void EngineStepTimer::profile_step(sched::Scheduler& scheduler, Profiled& profiled) {
   platform::Session& session = worker().context().session;
-  platform::finish_each_operator(session, true);
+  session.finish_each_operator(true);
   executor_->worker().set_profile(&profiled.profile);
   profiled.s += run_step(scheduler).s;
   ++profiled.steps;
   executor_->worker().set_profile(nullptr);
-  platform::finish_each_operator(session, false);
+  session.finish_each_operator(false);
 }
 
 Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, int steps, std::span<const Cast> casts) {
@@ -304,7 +303,7 @@ StepTiming EngineStepTimer::timing(int batch, int tokens, const std::vector<Step
   t.attention_share = total_s(t.operators, {"paged_attention"}) / step_s;
   t.shrink_share = total_s(t.operators, {"packed_lora_shrink", "lora_shrink", "bgmv_shrink", "sgmv_shrink"}) / step_s;
   t.product_s = total_s(t.operators, {"matmul", "matmul_quantised", "grouped_matmul"});
-  if (platform::waited_s(worker().context().session)) {
+  if (worker().context().session.waited_s()) {
     t.host_s = median(steps, [](const StepTime& step) { return step.s - step.waited_s; });
   }
   return t;

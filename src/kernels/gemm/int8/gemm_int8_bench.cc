@@ -46,7 +46,7 @@ void add(const Case& c) {
 
 const bool kRegistered = [] {
   for (const CpuLevel level : usable_cpu_levels()) {
-    if (level == CpuLevel::kBase || level == CpuLevel::kBf16) continue;  // base is for correctness; bf16 runs VNNI's form
+    if (level == CpuLevel::kBase) continue;  // for correctness
     for (const bool floats : {false, true}) {
       add({level, 2048, 2048, 0, floats});
       add({level, 2048, 8192, 0, floats});
