@@ -7,18 +7,13 @@
 
 #include "base/printable.h"
 #include "choral/llm.h"
+#include "tools/curl_ready.h"
 
 namespace choral::tools {
 namespace {
 
 constexpr long kConnectSeconds = 30, kStalledSeconds = 60;
 constexpr size_t kMostErrorBytes = 2000;
-
-// curl_global_init() is to be called once, before threads use curl.
-bool is_curl_ready() {
-  static const bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-  return ready;
-}
 
 }  // namespace
 
@@ -52,7 +47,7 @@ Result<std::unique_ptr<HttpSource>> HttpSource::make(std::string endpoint, std::
   if (!is_tls && !endpoint.starts_with("http://"))
     return invalid_argument("the hub's address '{}' begins neither with https:// nor with http://", endpoint);
   std::unique_ptr<HttpSource> made(new HttpSource(std::move(endpoint), std::move(token)));
-  if (!is_curl_ready() || (made->curl_ = curl_easy_init()) == nullptr) return internal_error("libcurl does not start");
+  if (!curl_is_ready() || (made->curl_ = curl_easy_init()) == nullptr) return internal_error("libcurl does not start");
   CURL* const curl = made->curl_;
   const char* const protocols = is_tls ? "https" : "http,https";
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, protocols);

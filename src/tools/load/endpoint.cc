@@ -24,7 +24,7 @@ bool is_port(std::string_view text) {
 }
 
 Status wrong(std::string_view url, std::string_view what) {
-  return invalid_argument("{}: {}; write http://HOST:PORT or unix:/PATH", quoted(url), what);
+  return invalid_argument("{}: {}; write http://HOST:PORT, https://HOST:PORT or unix:/PATH", quoted(url), what);
 }
 
 }  // namespace
@@ -32,10 +32,13 @@ Status wrong(std::string_view url, std::string_view what) {
 std::string Endpoint::host_header() const {
   if (!unix_path.empty()) return "localhost";
   const bool v6 = host.find(':') != host.npos;
-  return (v6 ? "[" + host + "]" : host) + (port == "80" ? "" : ":" + port);
+  return (v6 ? "[" + host + "]" : host) + (port == (is_tls ? "443" : "80") ? "" : ":" + port);
 }
 
-std::string Endpoint::to_string() const { return unix_path.empty() ? "http://" + host_header() : "unix:" + unix_path; }
+std::string Endpoint::to_string() const {
+  if (!unix_path.empty()) return "unix:" + unix_path;
+  return (is_tls ? "https://" : "http://") + host_header();
+}
 
 Result<Endpoint> parse_endpoint(std::string_view url) {
   if (url.size() > kMaxUrl) return wrong(url.substr(0, 100), "the address is too long");
@@ -49,12 +52,13 @@ Result<Endpoint> parse_endpoint(std::string_view url) {
     return out;
   }
   if (!is_plain(url)) return wrong(url, "there are spaces or bytes that no address has");
-  if (url.starts_with("https://")) {
-    return unsupported("{}: TLS is not spoken here; measure behind the proxy that ends it, at the server's own port",
-                       quoted(url));
-  }
   std::string_view rest = url;
   if (rest.starts_with("http://")) rest.remove_prefix(7);
+  if (url.starts_with("https://")) {
+    rest.remove_prefix(8);
+    out.is_tls = true;
+    out.port = "443";
+  }
   if (rest.find("://") != rest.npos) return wrong(url, "this is not HTTP");
   if (rest.find_first_of("?#") != rest.npos) return wrong(url, "an address has no query");
   const size_t slash = rest.find('/');

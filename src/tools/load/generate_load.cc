@@ -118,6 +118,7 @@ class Exchange final : public HttpExchange {
 std::pair<std::string, std::string> error_of(const Meeting& met) {
   if (!met.end.ok()) {
     switch (met.end.code()) {
+      case Code::kNotFound:
       case Code::kUnavailable: return {"connect", met.end.message()};
       case Code::kDeadlineExceeded: return {"timeout", met.end.message()};
       case Code::kCancelled: return {"stopped", met.end.message()};
@@ -217,7 +218,7 @@ class Load final : public LoadGenerator {
     last_end_s_ = met.end_s;
     take(met);
     // A server that is not there would be asked without end.
-    const bool gone = met.end.code() == Code::kUnavailable;
+    const bool gone = met.end.code() == Code::kUnavailable || met.end.code() == Code::kNotFound;
     const auto go_on = [this] {
       if (options_.rate <= 0) {
         if (wants_more()) send(now_s());

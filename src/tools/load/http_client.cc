@@ -1,211 +1,225 @@
 #include "tools/load/http_client.h"
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/basic_stream.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http.hpp>
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <set>
-#include <vector>
+#include <map>
+#include <utility>
+
+#include "tools/curl_ready.h"
 
 namespace choral::tools {
 namespace {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
-using boost::system::error_code;
-using Protocol = asio::generic::stream_protocol;
 using Clock = std::chrono::steady_clock;
-
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
-constexpr size_t kPieceBytes = 64 << 10;
 
 Clock::duration duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// A connection, and what was read from it behind an answer's end.
-struct Connection {
-  explicit Connection(asio::io_context& context) : stream(context) {}
-  beast::basic_stream<Protocol> stream;
-  beast::flat_buffer buffer{HttpClient::kMaxHeadBytes + kPieceBytes};
+// One request on its way. curl calls on_head_line() and on_body() from within curl_multi_perform().
+struct Transfer {
+  HttpRequest asked;
+  std::shared_ptr<HttpExchange> exchange;
+  std::string url;
+  CURL* easy = nullptr;
+  curl_slist* fields = nullptr;
+  char why[CURL_ERROR_SIZE] = "";
+  uint64_t head_bytes = 0, body_bytes = 0;
+  bool is_answered = false, has_head = false;
+  Status given_up = {};
+
+  ~Transfer() {
+    if (easy != nullptr) curl_easy_cleanup(easy);
+    curl_slist_free_all(fields);
+  }
+
+  size_t on_head_line(std::string_view line) {
+    is_answered = true;
+    head_bytes += line.size();
+    if (head_bytes > HttpClient::kMaxHeadBytes)
+      given_up = corrupt("the head of the answer has more than {} bytes", HttpClient::kMaxHeadBytes);
+    long status = 0;
+    const char* type = nullptr;
+    curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(easy, CURLINFO_CONTENT_TYPE, &type);
+    const bool is_end = line == "\r\n" || line == "\n";
+    has_head |= is_end && status >= 200;
+    if (is_end && status >= 200) exchange->on_head(static_cast<int>(status), type == nullptr ? "" : type);
+    return given_up.ok() ? line.size() : 0;  // 0 ends the transfer
+  }
+  size_t on_body(std::string_view bytes) {
+    body_bytes += bytes.size();
+    given_up = body_bytes > HttpClient::kMaxBodyBytes ? corrupt("the answer has more than {} bytes", HttpClient::kMaxBodyBytes)
+                                                      : exchange->on_body(bytes);
+    return given_up.ok() ? bytes.size() : 0;
+  }
 };
 
-// How one try went.
-struct Outcome {
-  Status status = {};
-  bool keep = false;   // the connection can carry another request
-  bool stale = false;  // it was closed before anything of an answer came
-};
-
-bool is_closed(const error_code& error) {
-  return error == http::error::end_of_stream || error == http::error::partial_message || error == asio::error::eof ||
-         error == asio::error::connection_reset || error == asio::error::broken_pipe;
-}
-
-Status to_status(const error_code& error, std::string_view doing) {
-  if (error == beast::error::timeout) return deadline_exceeded("{}: the time limit passed", doing);
-  if (error == asio::error::operation_aborted) return cancelled("{}: stopped", doing);
-  if (is_closed(error)) return corrupt("{}: the server closed the connection", doing);
-  return corrupt("{}: {}", doing, error.message());
-}
-
-class BeastClient final : public HttpClient {
+class CurlClient final : public HttpClient {
  public:
-  explicit BeastClient(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
-
-  Status look_up() {
-    if (!endpoint_.unix_path.empty()) {
-      addresses_.emplace_back(asio::local::stream_protocol::endpoint(endpoint_.unix_path));
-      return {};
-    }
-    error_code error;
-    asio::ip::tcp::resolver resolver(context_);
-    for (const auto& found : resolver.resolve(endpoint_.host, endpoint_.port, error)) addresses_.emplace_back(found.endpoint());
-    if (addresses_.empty()) return not_found("{}: no such host ({})", endpoint_.host, error.message());
-    return {};
+  CurlClient(Endpoint endpoint, CURLM* multi) : endpoint_(std::move(endpoint)), multi_(multi) {
+    curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, kMostKept);
+  }
+  ~CurlClient() override {
+    for (const auto& [easy, transfer] : live_) curl_multi_remove_handle(multi_, easy);
+    live_.clear();
+    curl_multi_cleanup(multi_);
   }
 
   void send(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override {
     if (stopped_) return exchange->on_end(cancelled("stopped"));
-    asio::co_spawn(context_, converse(std::move(request), exchange), [exchange](const std::exception_ptr& thrown, Status status) {
-      exchange->on_end(thrown ? internal_error("the HTTP client failed, for want of memory") : status);
-    });
+    auto transfer = std::make_unique<Transfer>();
+    transfer->asked = std::move(request);
+    transfer->exchange = std::move(exchange);
+    CURL* const easy = transfer->easy = curl_easy_init();
+    if (easy == nullptr || !prepare(*transfer) || curl_multi_add_handle(multi_, easy) != CURLM_OK) {
+      return transfer->exchange->on_end(internal_error("the HTTP client failed, for want of memory"));
+    }
+    live_.emplace(easy, std::move(transfer));
   }
 
   void after(double seconds, std::function<void()> call) override {
-    if (stopped_) return;
-    const auto timer = std::make_shared<asio::steady_timer>(context_, duration(seconds));
-    timers_.insert(timer);
-    timer->async_wait([this, timer, call = std::move(call)](const error_code& error) {
-      timers_.erase(timer);
-      if (!error && !stopped_) call();
-    });
+    if (!stopped_) timers_.emplace(Clock::now() + duration(seconds), std::move(call));
   }
 
   Status run() override {
-    try {
-      context_.restart();
-      context_.run();
-    } catch (const boost::system::system_error& error) {
-      return internal_error("the HTTP client failed: {}", error.what());
+    while (!live_.empty() || !timers_.empty()) {
+      if (stopped_) {
+        end_all();
+        break;
+      }
+      while (!timers_.empty() && timers_.begin()->first <= Clock::now()) {
+        const auto call = std::move(timers_.extract(timers_.begin()).mapped());
+        call();
+      }
+      if (live_.empty() && timers_.empty()) break;
+      int running = 0;
+      CURLMcode code = curl_multi_perform(multi_, &running);
+      if (!end_those_that_are_over() && code == CURLM_OK)
+        code = curl_multi_poll(multi_, nullptr, 0, milliseconds_to_wait(), nullptr);
+      if (code != CURLM_OK) return internal_error("the HTTP client failed: {}", curl_multi_strerror(code));
     }
     return {};
   }
 
   void stop() override {
-    asio::post(context_, [this] {
-      stopped_ = true;
-      for (auto* connection : live_) connection->stream.cancel();
-      for (const auto& timer : timers_) timer->cancel();
-    });
+    stopped_ = true;
+    curl_multi_wakeup(multi_);
   }
 
  private:
-  asio::awaitable<Status> converse(HttpRequest asked, std::shared_ptr<HttpExchange> exchange) {
-    const auto deadline = Clock::now() + duration(asked.timeout_s);
-    for (;;) {
-      if (stopped_) co_return cancelled("stopped");
-      const bool reused = !idle_.empty();
-      auto connection = reused ? std::move(idle_.back()) : std::make_unique<Connection>(context_);
-      if (reused) idle_.pop_back();
-      live_.insert(connection.get());
-      connection->stream.expires_at(deadline);
-      Outcome outcome;
-      if (!reused) outcome.status = co_await connect(*connection);
-      if (outcome.status.ok()) outcome = co_await ask(*connection, asked, *exchange);
-      live_.erase(connection.get());
-      if (outcome.stale && reused) continue;  // a server may close a connection that it kept at any time
-      if (outcome.keep && !stopped_) {
-        connection->stream.expires_never();
-        idle_.push_back(std::move(connection));
-      }
-      co_return outcome.status;
+  static constexpr long kMostKept = 4096;  // connections
+
+  bool prepare(Transfer& t) const {
+    const bool is_unix = !endpoint_.unix_path.empty();
+    t.url = (endpoint_.is_tls ? "https://" : "http://") + (is_unix ? "localhost" : endpoint_.host_header()) + endpoint_.prefix +
+            t.asked.path;
+    bool fine = true;
+    const auto set = [&](CURLoption option, auto value) { fine &= curl_easy_setopt(t.easy, option, value) == CURLE_OK; };
+    const auto add_field = [&](const std::string& field) {
+      curl_slist* const longer = curl_slist_append(t.fields, field.c_str());
+      fine &= longer != nullptr;
+      if (longer != nullptr) t.fields = longer;
+    };
+    add_field("Accept: application/json, text/event-stream");
+    add_field("Expect:");  // no asking whether the body may come
+    if (!t.asked.api_key.empty()) add_field("Authorization: Bearer " + t.asked.api_key);
+    if (!t.asked.body.empty()) add_field("Content-Type: application/json");
+    set(CURLOPT_URL, t.url.c_str());
+    if (is_unix) set(CURLOPT_UNIX_SOCKET_PATH, endpoint_.unix_path.c_str());
+    set(CURLOPT_PROTOCOLS_STR, "http,https");
+    set(CURLOPT_PROXY, "");  // what is measured is the server
+    set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+    set(CURLOPT_USERAGENT, "choral-load");
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_TIMEOUT_MS, static_cast<long>(std::min(t.asked.timeout_s, 2e6) * 1000));
+    set(CURLOPT_HTTPHEADER, t.fields);
+    set(CURLOPT_ERRORBUFFER, t.why);
+    if (t.asked.method == "POST") {
+      set(CURLOPT_POST, 1L);
+      set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(t.asked.body.size()));
+      set(CURLOPT_POSTFIELDS, t.asked.body.c_str());
+    } else {
+      set(CURLOPT_CUSTOMREQUEST, t.asked.method.c_str());
     }
+    set(CURLOPT_HEADERDATA, &t);
+    set(
+        CURLOPT_HEADERFUNCTION, +[](char* bytes, size_t, size_t count, void* to) -> size_t {
+          return static_cast<Transfer*>(to)->on_head_line({bytes, count});
+        });
+    set(CURLOPT_WRITEDATA, &t);
+    set(
+        CURLOPT_WRITEFUNCTION, +[](char* bytes, size_t, size_t count, void* to) -> size_t {
+          return static_cast<Transfer*>(to)->on_body({bytes, count});
+        });
+    return fine;
   }
 
-  asio::awaitable<Status> connect(Connection& connection) {
-    error_code last;
-    for (const auto& address : addresses_) {
-      const auto [error] = co_await connection.stream.async_connect(address, kTuple);
-      error_code ignored;
-      if (!error) {
-        connection.stream.socket().set_option(asio::ip::tcp::no_delay(true), ignored);  // a unix socket has no such option
-        co_return Status();
-      }
-      connection.stream.socket().close(ignored);
-      last = error;
-      if (error == beast::error::timeout || error == asio::error::operation_aborted) break;
-    }
-    if (last == beast::error::timeout || last == asio::error::operation_aborted)
-      co_return to_status(last, "connecting to " + endpoint_.to_string());
-    co_return unavailable("no connection to {}: {}", endpoint_.to_string(), last.message());
+  int milliseconds_to_wait() const {
+    constexpr int kLongest = 1000;
+    if (timers_.empty()) return kLongest;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first - Clock::now()).count();
+    return static_cast<int>(std::clamp<int64_t>(left, 0, kLongest));
   }
 
-  asio::awaitable<Outcome> ask(Connection& connection, const HttpRequest& asked, HttpExchange& exchange) {
-    http::request<http::string_body> request(http::string_to_verb(asked.method), endpoint_.prefix + asked.path, 11);
-    request.set(http::field::host, endpoint_.host_header());
-    request.set(http::field::user_agent, "choral-load");
-    request.set(http::field::accept, "application/json, text/event-stream");
-    if (!asked.api_key.empty()) request.set(http::field::authorization, "Bearer " + asked.api_key);
-    if (!asked.body.empty()) request.set(http::field::content_type, "application/json");
-    request.body() = asked.body;
-    request.prepare_payload();
-    const auto [unsent, sent] = co_await http::async_write(connection.stream, request, kTuple);
-    if (unsent && !is_closed(unsent)) co_return Outcome{.status = to_status(unsent, "sending the request")};
+  std::unique_ptr<Transfer> take(CURL* easy) {
+    curl_multi_remove_handle(multi_, easy);
+    return std::move(live_.extract(easy).mapped());
+  }
 
-    // A server that refuses a request may answer before it has read it, and close: the answer is still there.
-    http::response_parser<http::buffer_body> parser;
-    parser.header_limit(kMaxHeadBytes);
-    parser.body_limit(kMaxBodyBytes);
-    const auto [no_head, head_bytes] = co_await http::async_read_header(connection.stream, connection.buffer, parser, kTuple);
-    if (no_head) {
-      co_return Outcome{.status = to_status(no_head, "waiting for the answer"),
-                        .stale = is_closed(no_head) && !parser.got_some() && connection.buffer.size() == 0};
+  bool end_those_that_are_over() {
+    bool any = false;
+    int left = 0;
+    while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {
+      if (message->msg != CURLMSG_DONE) continue;
+      const CURLcode code = message->data.result;
+      const auto transfer = take(message->easy_handle);
+      transfer->exchange->on_end(status_of(code, *transfer));
+      any = true;
     }
-    const auto type = parser.get()[http::field::content_type];
-    exchange.on_head(static_cast<int>(parser.get().result_int()), {type.data(), type.size()});
-    std::vector<char> piece(kPieceBytes);
-    while (!parser.is_done()) {
-      auto& body = parser.get().body();
-      body.data = piece.data();
-      body.size = piece.size();
-      auto [error, bytes] = co_await http::async_read_some(connection.stream, connection.buffer, parser, kTuple);
-      if (error == http::error::need_buffer) error = {};
-      const size_t got = piece.size() - body.size;
-      if (got > 0) {
-        if (Status given_up = exchange.on_body({piece.data(), got}); !given_up.ok()) co_return Outcome{.status = given_up};
-      }
-      if (error) co_return Outcome{.status = to_status(error, "reading the answer")};
+    return any;
+  }
+
+  void end_all() {
+    timers_.clear();
+    while (!live_.empty()) take(live_.begin()->first)->exchange->on_end(cancelled("stopped"));
+  }
+
+  Status status_of(CURLcode code, Transfer& t) const {
+    if (!t.given_up.ok()) return std::move(t.given_up);
+    const std::string_view why = t.why[0] != '\0' ? t.why : curl_easy_strerror(code);
+    switch (code) {
+      case CURLE_OK: return t.has_head ? Status() : corrupt("the server closed the connection within the head of its answer");
+      case CURLE_OPERATION_TIMEDOUT:
+        return deadline_exceeded("{}: the time limit passed", t.is_answered ? "reading the answer" : "waiting for the answer");
+      case CURLE_COULDNT_RESOLVE_HOST: return not_found("{}: no such host", endpoint_.host);
+      case CURLE_COULDNT_CONNECT:
+      case CURLE_SSL_CONNECT_ERROR:
+      case CURLE_PEER_FAILED_VERIFICATION: return unavailable("no connection to {}: {}", endpoint_.to_string(), why);
+      case CURLE_GOT_NOTHING:
+      case CURLE_PARTIAL_FILE:
+      case CURLE_RECV_ERROR:
+      case CURLE_SEND_ERROR: return corrupt("the server closed the connection: {}", why);
+      default: return corrupt("{}", why);
     }
-    co_return Outcome{.keep = !unsent && parser.keep_alive()};
   }
 
   const Endpoint endpoint_;
-  asio::io_context context_{1};
-  std::vector<Protocol::endpoint> addresses_;
-  std::vector<std::unique_ptr<Connection>> idle_;
-  std::set<Connection*> live_;
-  std::set<std::shared_ptr<asio::steady_timer>> timers_;
-  bool stopped_ = false;
+  CURLM* const multi_;
+  std::map<CURL*, std::unique_ptr<Transfer>> live_;
+  std::multimap<Clock::time_point, std::function<void()>> timers_;
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace
 
 Result<std::unique_ptr<HttpClient>> HttpClient::make(const Endpoint& endpoint) {
-  auto client = std::make_unique<BeastClient>(endpoint);
-  CHORAL_RETURN_IF_ERROR(client->look_up());
-  return std::unique_ptr<HttpClient>(std::move(client));
+  CURLM* const multi = curl_is_ready() ? curl_multi_init() : nullptr;
+  if (multi == nullptr) return internal_error("libcurl does not start");
+  return std::unique_ptr<HttpClient>(std::make_unique<CurlClient>(endpoint, multi));
 }
 
 }  // namespace choral::tools

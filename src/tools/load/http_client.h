@@ -1,6 +1,6 @@
 // HTTP/1.1 from one thread to one server, many requests at a time: connections are kept and used again, bodies come as they
-// arrive. Everything that a server sends is bounded, and each request has a time limit. What it is built on (Boost.Beast) is
-// known to one .cc. Callbacks run inside run(); only stop() may be called from another thread.
+// arrive. Everything that a server sends is bounded, and each request has a time limit. libcurl speaks; one .cc knows it.
+// Callbacks run inside run(); only stop() may be called from another thread.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,8 @@ class HttpExchange {
   virtual void on_head(int status, std::string_view content_type) = 0;
   // An error gives the request up; on_end() gets it.
   virtual Status on_body(std::string_view bytes) = 0;
-  // unavailable: no connection. deadline_exceeded: the time limit. cancelled: stop(). corrupt: not HTTP, or cut off.
+  // not_found: no such host. unavailable: no connection. deadline_exceeded: the time limit. cancelled: stop(). corrupt: not HTTP,
+  // or cut off.
   virtual void on_end(const Status& status) = 0;
 };
 
@@ -37,7 +38,6 @@ class HttpClient {
   static constexpr size_t kMaxHeadBytes = 64 << 10;
   static constexpr uint64_t kMaxBodyBytes = uint64_t{256} << 20;
 
-  // Looks the host up.
   static Result<std::unique_ptr<HttpClient>> make(const Endpoint& endpoint);
   virtual ~HttpClient() = default;
 

@@ -283,7 +283,7 @@ TEST(LoadGenerator, OptionsAreChecked) {
   EXPECT_EQ(code({.rate = -1}), Code::kInvalidArgument);
   EXPECT_EQ(code({.requests = 0}), Code::kInvalidArgument);
   EXPECT_EQ(code({.prompt_tokens = 4, .shared_tokens = 5}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.url = "https://x"}), Code::kUnsupported);
+  EXPECT_EQ(code({.url = "ftp://x"}), Code::kInvalidArgument);
   EXPECT_EQ(code({.api_key = "a\r\nX: y"}), Code::kInvalidArgument);
 }
 
