@@ -1,10 +1,4 @@
-#ifndef __clang__  // GCC bug 105593: see x86/gemm_float_avx512.cc
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
 #include "kernels/roofline.h"
-
-#include <immintrin.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +7,7 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/x86/gemm_float_amx_tiles.h"
+#include "kernels/x86/intrinsics.h"
 
 #define CHORAL_AVX2 __attribute__((target("avx2,fma")))
 #define CHORAL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,fma")))

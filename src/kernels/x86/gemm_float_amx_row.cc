@@ -1,12 +1,7 @@
-#ifndef __clang__  // GCC bug 105593: see gemm_float_avx512.cc
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
 #include "kernels/x86/gemm_float_amx_row.h"
 
-#include <immintrin.h>
-
 #include "kernels/gemm/packed_matrix.h"
+#include "kernels/x86/intrinsics.h"
 
 #define CHORAL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma")))
 #define CHORAL_INLINE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma"), always_inline)) inline

@@ -1,12 +1,8 @@
-#ifndef __clang__  // GCC bug 105593: see gemm_float_avx512.cc
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
 #include "kernels/x86/gemm_float_amx_split.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
+
+#include "kernels/x86/intrinsics.h"
 
 #define CHORAL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd")))
 #define CHORAL_INLINE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd"), always_inline)) inline

@@ -1,14 +1,9 @@
-#ifndef __clang__  // GCC bug 105593: see gemm_float_avx512.cc
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
 #include "kernels/x86/gemm_float_amx_tiles.h"
-
-#include <immintrin.h>
 
 #include <algorithm>
 
 #include "kernels/gemm/packed_matrix.h"
+#include "kernels/x86/intrinsics.h"
 
 #define CHORAL_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512cd")))
 #define CHORAL_AMX_INLINE \

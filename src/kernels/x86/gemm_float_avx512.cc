@@ -1,17 +1,12 @@
 // AVX-512 micro-kernels of gemm_float_kernels.h: one zmm for a panel's 16 channels. 14 rows × 2 panels hold 28 of 32 registers;
 // up to 6 rows go over 4 panels, because four streams draw more from memory than one (17 -> 22 GB/s with 2 threads, measured).
-#ifndef __clang__  // g++ 12 takes the undefined pass-through operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-
 #include <array>
 #include <utility>
 
 #include "base/check.h"
 #include "kernels/gemm/gemm_float_kernels.h"
 #include "kernels/x86/gemm_float_finish.h"
+#include "kernels/x86/intrinsics.h"
 
 #define CHORAL_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma,f16c")))
 #define CHORAL_INLINE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma,f16c"), always_inline)) inline

@@ -2,16 +2,11 @@
 // products of signed x and unsigned w (as stored, w + 128) to each int32, without saturation. Whole tiles of 64 k are its part;
 // what is left of k, groups too short to pay and the floats at the end are the VNNI kernels', which go on from the sums. Tile
 // registers belong to the thread: configured and freed in each call.
-#ifndef __clang__  // g++ 12 takes the undefined pass-through operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-
 #include <algorithm>
 
 #include "kernels/gemm/int8/int8_kernels.h"
 #include "kernels/gemm/int8/int8_panels.h"
+#include "kernels/x86/intrinsics.h"
 
 #define CHORAL_AMX __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512dq,avx512vl")))
 

@@ -19,9 +19,9 @@
 namespace choral::kernels::x86 {
 namespace {
 
-struct Simd {
-  using Ints = __m256i;
-  using Floats = __m256;
+#include "kernels/x86/simd256_inl.h"
+
+struct Simd : Simd256 {
   static constexpr const char* kName = "avx2 vpmaddwd";
   static constexpr int kParts = 4;
   static constexpr int kLanes = 8;
@@ -50,17 +50,6 @@ struct Simd {
     std::memcpy(&words, four, sizeof words);
     return _mm256_set1_epi64x(words);
   }
-
-  static CHORAL_SIMD Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
-  static CHORAL_SIMD Ints load_ints(const int32_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
-  static CHORAL_SIMD void store_ints(int32_t* p, Ints v) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
-  static CHORAL_SIMD Ints splat_int(int32_t v) { return _mm256_set1_epi32(v); }
-  static CHORAL_SIMD Floats to_floats(Ints v) { return _mm256_cvtepi32_ps(v); }
-  static CHORAL_SIMD Floats load_floats(const float* p) { return _mm256_load_ps(p); }
-  static CHORAL_SIMD void store_floats(float* p, Floats v) { _mm256_store_ps(p, v); }
-  static CHORAL_SIMD Floats splat(float v) { return _mm256_set1_ps(v); }
-  static CHORAL_SIMD Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
-  static CHORAL_SIMD Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 };
 
 #include "kernels/x86/int8_kernel_inl.h"

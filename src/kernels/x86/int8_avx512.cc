@@ -1,17 +1,12 @@
 // Int8 products with AVX-512BW but no VNNI: bytes widened to words, vpmaddwd sums pairs of products in int32. Exact for all
 // bytes; x86/int8_avx2.cc says why not vpmaddubsw.
-#ifndef __clang__  // g++ 12 takes the undefined pass-through operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "kernels/gemm/int8/int8_kernels.h"
 #include "kernels/gemm/int8/int8_panels.h"
+#include "kernels/x86/intrinsics.h"
 
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
 // loads.
@@ -22,9 +17,9 @@
 namespace choral::kernels::x86 {
 namespace {
 
-struct Simd {
-  using Ints = __m512i;
-  using Floats = __m512;
+#include "kernels/x86/simd512_inl.h"
+
+struct Simd : Simd512 {
   static constexpr const char* kName = "avx512 vpmaddwd";
   static constexpr int kParts = 2;
   static constexpr int kLanes = 16;
@@ -52,17 +47,6 @@ struct Simd {
     std::memcpy(&words, four, sizeof words);
     return _mm512_set1_epi64(words);
   }
-
-  static CHORAL_SIMD Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
-  static CHORAL_SIMD Ints load_ints(const int32_t* p) { return _mm512_load_si512(p); }
-  static CHORAL_SIMD void store_ints(int32_t* p, Ints v) { _mm512_store_si512(p, v); }
-  static CHORAL_SIMD Ints splat_int(int32_t v) { return _mm512_set1_epi32(v); }
-  static CHORAL_SIMD Floats to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
-  static CHORAL_SIMD Floats load_floats(const float* p) { return _mm512_load_ps(p); }
-  static CHORAL_SIMD void store_floats(float* p, Floats v) { _mm512_store_ps(p, v); }
-  static CHORAL_SIMD Floats splat(float v) { return _mm512_set1_ps(v); }
-  static CHORAL_SIMD Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
-  static CHORAL_SIMD Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 };
 
 #include "kernels/x86/int8_kernel_inl.h"

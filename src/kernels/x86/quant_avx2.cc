@@ -19,16 +19,15 @@
 namespace choral::kernels::x86 {
 namespace {
 
+#include "kernels/x86/simd256_inl.h"
+
 // How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002; kBits are those of what
 // is multiplied, QuantForm::value_bits().
 template <int kBits>
 constexpr int kPairs = kBits >= 8 ? 1 : 1 << (7 - kBits);
 
-struct Simd {
-  using Bytes = __m256i;
-  using Floats = __m256;
+struct Simd : Simd256 {
   static constexpr const char* kName = "avx2 vpmaddubsw";
-  static constexpr int kVectors = 2;
   // 4 x 2 sums, 2 weights (8 bits: 4), x, ones and a product in 16 registers.
   static constexpr int tile_rows(QuantForm form) { return form.bits == 6 ? 3 : 4; }
   static constexpr int kTilePanels = 1;
@@ -38,50 +37,7 @@ struct Simd {
   static constexpr int tile_bits(int bits) { return bits == 8 ? kQuantSplitBits : bits; }
   static constexpr int zero(QuantForm form) { return form.value_bits() >= 8 ? 0 : form.zero(); }
 
-  static CHORAL_SIMD Bytes load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-  static CHORAL_SIMD void store(uint8_t* p, Bytes v) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
   static CHORAL_SIMD Bytes recentre(Bytes stored) { return _mm256_xor_si256(stored, _mm256_set1_epi8(-128)); }
-  static CHORAL_SIMD Bytes low_nibbles(Bytes v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
-  static CHORAL_SIMD Bytes high_nibbles(Bytes v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15)); }
-  static CHORAL_SIMD Bytes lookup(const uint8_t* table, Bytes codes) {
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table))), codes);
-  }
-  // nibbles | (v << kLeft & kMask), byte by byte; a negative kLeft shifts right.
-  template <int kLeft, int kMask>
-  static CHORAL_SIMD Bytes or_bits(Bytes nibbles, Bytes v) {
-    const Bytes shifted = kLeft >= 0 ? _mm256_slli_epi16(v, kLeft < 0 ? 0 : kLeft) : _mm256_srli_epi16(v, kLeft < 0 ? -kLeft : 0);
-    return _mm256_or_si256(nibbles, _mm256_and_si256(shifted, _mm256_set1_epi8(kMask)));
-  }
-  static CHORAL_SIMD Bytes broadcast(const int8_t* four) {
-    int32_t word;
-    std::memcpy(&word, four, sizeof word);
-    return _mm256_set1_epi32(word);
-  }
-
-  static CHORAL_SIMD Bytes zeros() { return _mm256_setzero_si256(); }
-  static CHORAL_SIMD Bytes add(Bytes a, Bytes b) { return _mm256_add_epi32(a, b); }
-  static CHORAL_SIMD Floats to_floats(Bytes v) { return _mm256_cvtepi32_ps(v); }
-  static CHORAL_SIMD Floats halves(const uint8_t* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
-  static CHORAL_SIMD Floats unsigned_bytes(const uint8_t* p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-  }
-  // Of each byte the four bits from kFrom on.
-  template <int kFrom>
-  static CHORAL_SIMD Floats nibbles(const uint8_t* p) {
-    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(bytes, kFrom), _mm256_set1_epi32(15)));
-  }
-  static CHORAL_SIMD Floats signed_bytes(const uint8_t* p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-  }
-  static CHORAL_SIMD Floats load_floats(const float* p) { return _mm256_load_ps(p); }
-  static CHORAL_SIMD void store_floats(float* p, Floats v) { _mm256_store_ps(p, v); }
-  static CHORAL_SIMD Floats splat(float v) { return _mm256_set1_ps(v); }
-  static CHORAL_SIMD Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
-  static CHORAL_SIMD Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
-  static CHORAL_SIMD Floats negate(Floats v) { return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f)); }
 
   template <int kBits>
   struct Weight {

@@ -2,18 +2,13 @@
 // Exact, because nothing leaves int16: see kPairs below. 8-bit weights go in as |w| against x with w's sign: |w| <= 128 and
 // |x| <= 127 (quantise_rows never makes -128) give at most 2 * 128 * 127 = 32512. Tiles take x ^ sign, which is -x - 1 where w
 // is negative: at least 2 * 128 * -128 = -32768; what that lacks is the sum of those |w|, the same for every row.
-#ifndef __clang__  // g++ 12 takes the undefined pass-through operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
+#include "kernels/x86/intrinsics.h"
 
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
 // loads.
@@ -23,7 +18,7 @@
 namespace choral::kernels::x86 {
 namespace {
 
-#include "kernels/x86/quant_simd512_inl.h"
+#include "kernels/x86/simd512_inl.h"
 
 // How many pair sums of (2^bits - 1) * 127 * 2 an int16 holds: 15: 8 x 3810, 31: 4 x 7874, 63: 2 x 16002; kBits are those of what
 // is multiplied, QuantForm::value_bits().

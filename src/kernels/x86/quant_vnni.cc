@@ -1,17 +1,12 @@
 // The quantised GEMM with AVX512_VNNI: vpdpbusd adds four u8 x s8 products to each int32 lane without saturation.
 // Weights are the unsigned operand as stored (w + zero); sums begin at -zero * sum(q), which quantise_rows left beside x.
-#ifndef __clang__  // g++ 12 takes the undefined pass-through operand of its own AVX-512 intrinsics for a mistake (GCC bug 105593)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
+#include "kernels/x86/intrinsics.h"
 
 // UBSan and ASan together make minutes of compile time of these unrolled templates; ASan alone checks what matters here, the
 // loads.
@@ -22,7 +17,7 @@
 namespace choral::kernels::x86 {
 namespace {
 
-#include "kernels/x86/quant_simd512_inl.h"
+#include "kernels/x86/simd512_inl.h"
 
 struct Simd : Simd512 {
   static constexpr const char* kName = "avx512 vnni";

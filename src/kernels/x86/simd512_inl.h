@@ -1,8 +1,9 @@
-// The 512-bit vector operations that quant_avx512.cc and quant_vnni.cc have in common, for quant_kernel_inl.h.
+// The 512-bit vector operations of quant_kernel_inl.h and int8_kernel_inl.h, whatever they multiply with.
 // Included inside an unnamed namespace with CHORAL_SIMD defined; no include guard.
 
 struct Simd512 {
   using Bytes = __m512i;
+  using Ints = __m512i;
   using Floats = __m512;
   static constexpr int kVectors = 1;
 
@@ -26,8 +27,11 @@ struct Simd512 {
   }
 
   static CHORAL_SIMD Bytes zeros() { return _mm512_setzero_si512(); }
-  static CHORAL_SIMD Bytes add(Bytes a, Bytes b) { return _mm512_add_epi32(a, b); }
-  static CHORAL_SIMD Floats to_floats(Bytes v) { return _mm512_cvtepi32_ps(v); }
+  static CHORAL_SIMD Ints load_ints(const int32_t* p) { return _mm512_load_si512(p); }
+  static CHORAL_SIMD void store_ints(int32_t* p, Ints v) { _mm512_store_si512(p, v); }
+  static CHORAL_SIMD Ints splat_int(int32_t v) { return _mm512_set1_epi32(v); }
+  static CHORAL_SIMD Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+  static CHORAL_SIMD Floats to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
   static CHORAL_SIMD Floats halves(const uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
