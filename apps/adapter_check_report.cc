@@ -7,10 +7,10 @@
 
 #include "base/printable.h"
 #include "base/status.h"
+#include "io/hub_cache.h"
 #include "output_file.h"
 #include "terminal_text.h"
 #include "tools/adapter_check.h"
-#include "tools/adapter_folders.h"
 
 namespace choral::apps {
 namespace {
@@ -137,12 +137,13 @@ AdapterReport report_of(const Status& missing) {
 Status check_adapters(const AdapterCheckFlags& flags) {
   CHORAL_TRY(const auto options, engine_options(flags.engine));
   CHORAL_TRY(const auto checker, tools::AdapterChecker::make(options));
+  const std::string model = checker->base_names().empty() ? "" : checker->base_names().front();
   Status first_error;
   size_t refused = 0;
   for (const auto& path : flags.paths) {
-    const auto found = tools::find_adapter(path);
+    const auto found = io::resolve_adapter(path);
     const AdapterReport report = found.ok() ? checker->check(*found) : report_of(found.status());
-    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, checker->model_name())));
+    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, model)));
     if (report.usable()) continue;
     ++refused;
     if (first_error.ok()) first_error = Status(report.code, "the adapter is refused; the report says why");

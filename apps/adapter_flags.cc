@@ -97,7 +97,7 @@ Result<AdapterSpec> parse_adapter_spec(std::string_view text) {
     if (spec.path.empty()) return invalid_argument("'{}' names no folder; write NAME=PATH", text);
     if (spec.name.empty()) return invalid_argument("'{}' gives no name; write NAME=PATH", text);
   }
-  CHORAL_RETURN_IF_ERROR(tools::check_adapter_name(spec.name).while_(spec.path));
+  CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(spec.name).while_(spec.path));
   return spec;
 }
 
@@ -113,13 +113,13 @@ Status put_adapters(const AdapterFlags& flags, EngineOptions& options) {
   const auto take = [&options](std::string_view flag, const std::vector<std::string>& texts) -> Status {
     for (const auto& text : texts) {
       CHORAL_TRY(auto spec, parse_adapter_spec(text).while_(flag));
-      auto found = tools::find_adapter(spec.path);
+      auto found = io::resolve_adapter(spec.path);
       if (found.status().code() == Code::kNotFound && !options.adapter_root.empty()) {
         std::error_code ignored;
         if (std::filesystem::exists(std::filesystem::path(options.adapter_root) / spec.path, ignored))
           return not_found("{}: {} stands in --adapter-root; --adapter {} chooses it", flag, spec.path, spec.path);
       }
-      if (found.status().code() == Code::kNotFound && spec.path.size() < text.size() && tools::find_adapter(text).ok())
+      if (found.status().code() == Code::kNotFound && spec.path.size() < text.size() && io::resolve_adapter(text).ok())
         return not_found("{}: adapter '{}' has no {}; if {} is a path, write ./{}", flag, spec.name, spec.path, text, text);
       CHORAL_TRY(spec.path, std::move(found).while_(fmt::format("{}: adapter '{}'", flag, spec.name)));
       for (const auto& other : options.adapters) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "choral/llm.h"
-#include "tools/adapter_folders.h"
+#include "lora/peft/adapter_name.h"
 
 namespace CLI {
 class App;
@@ -15,7 +15,7 @@ class App;
 namespace choral::apps {
 
 // The word that stands for the model without adapters, wherever a name is asked for.
-using tools::kBaseName;
+using lora::kBaseName;
 
 struct AdapterFlags {
   std::vector<std::string> loras;    // --lora

@@ -9,11 +9,13 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "engine_flags.h"
+#include "lora/peft/adapter_file.h"
+#include "lora/peft/adapter_name.h"
+#include "lora/peft/adapters_in_root.h"
+#include "lora/peft/peft_helper.h"
 #include "output_file.h"
 #include "terminal_text.h"
 #include "tools/adapter_check.h"
-#include "tools/adapter_folders.h"
-#include "tools/model_files.h"
 
 namespace choral::apps {
 namespace {
@@ -22,16 +24,25 @@ using Json = nlohmann::ordered_json;
 
 struct Row {
   AdapterSpec spec;
-  tools::AdapterSummary summary;
+  std::string kind;  // "LoRA", "DoRA, rsLoRA"
+  int64_t rank = 0;  // the largest; 0: only the tensors say it
+  uint64_t file_bytes = 0;
+  std::string base;  // that it names
   std::string note;  // that it is for another base than the model
   Status error;
 };
 
-// An adapter of `root`, if that is given, must be one that a request can name.
+// By its config and its tensors' headers. An adapter of `root`, if that is given, must be one that a request can name.
 Status describe(Row& row, const std::string& root) {
-  CHORAL_RETURN_IF_ERROR(tools::check_adapter_name(row.spec.name).while_("not offered"));
-  if (!root.empty()) CHORAL_RETURN_IF_ERROR(tools::adapter_in_root(root, row.spec.name).status().while_("not offered"));
-  CHORAL_TRY(row.summary, tools::summarise_adapter(row.spec.path));
+  CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(row.spec.name).while_("not offered"));
+  if (!root.empty()) CHORAL_RETURN_IF_ERROR(lora::adapter_in_root(root, row.spec.name).status().while_("not offered"));
+  CHORAL_TRY(const auto peft, lora::PEFTHelper::from_local_dir(row.spec.path));
+  CHORAL_TRY(const auto file, lora::read_adapter_shapes(row.spec.path));
+  if (!peft.problems().empty()) return peft.problems().to_status("not supported");
+  row.kind = peft.kind();
+  if (peft.ranks_known) row.rank = peft.largest_rank();
+  row.file_bytes = file.size_bytes;
+  row.base = peft.base_model_name_or_path;
   return {};
 }
 
@@ -57,9 +68,9 @@ std::string table(const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> cells{{"NAME", "KIND", "RANK", "SIZE", "BASE", "PATH"}};
   for (const auto& row : rows) {
     if (row.error.ok()) {
-      cells.push_back({printable(row.spec.name), row.summary.kind,
-                       row.summary.rank > 0 ? fmt::format("{}", row.summary.rank) : "-", size_text(row.summary.file_bytes),
-                       (row.note.empty() ? "" : "! ") + (row.summary.base.empty() ? "-" : printable(row.summary.base)) +
+      cells.push_back({printable(row.spec.name), row.kind, row.rank > 0 ? fmt::format("{}", row.rank) : "-",
+                       size_text(row.file_bytes),
+                       (row.note.empty() ? "" : "! ") + (row.base.empty() ? "-" : printable(row.base)) +
                            (row.note.empty() ? "" : " (another model)"),
                        printable(row.spec.path)});
     } else {
@@ -90,10 +101,10 @@ std::string records(const std::vector<Row>& rows) {
   for (const auto& row : rows) {
     Json one{{"name", row.spec.name}, {"path", row.spec.path}};
     if (row.error.ok()) {
-      one["kind"] = row.summary.kind;
-      if (row.summary.rank > 0) one["rank"] = row.summary.rank;
-      one["file_bytes"] = row.summary.file_bytes;
-      if (!row.summary.base.empty()) one["base_model"] = row.summary.base;
+      one["kind"] = row.kind;
+      if (row.rank > 0) one["rank"] = row.rank;
+      one["file_bytes"] = row.file_bytes;
+      if (!row.base.empty()) one["base_model"] = row.base;
       if (!row.note.empty()) one["notes"] = {row.note};
     } else {
       one["error"] = {{"code", code_name(row.error.code())}, {"message", row.error.message()}};
@@ -113,21 +124,21 @@ Status list_adapters(const AdapterFlags& flags, EngineOptions options, bool json
   for (auto& spec : options.adapters) rows.emplace_back().spec = std::move(spec);
   const size_t given = rows.size();
   if (!options.adapter_root.empty()) {
-    CHORAL_TRY(auto found, tools::adapters_in_root(options.adapter_root));
+    CHORAL_TRY(auto found, lora::adapters_in_root(options.adapter_root));
     for (auto& one : found) rows.emplace_back().spec = {.name = std::move(one.name), .path = std::move(one.path)};
   }
   std::vector<std::string> base_names;
   std::unique_ptr<tools::AdapterChecker> checker;
   if (!options.model.empty()) {
-    CHORAL_TRY(base_names, tools::read_base_names(options).while_("--model"));
     CHORAL_TRY(checker, tools::AdapterChecker::make(options));
+    base_names = checker->base_names();
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     Row& row = rows[i];
     row.error = describe(row, i < given ? "" : options.adapter_root);
-    row.note = tools::other_base_note(row.summary.base, base_names);
+    row.note = lora::other_base_note(row.base, base_names);
     if (checker && row.error.ok())
-      row.error = checker->check_fit(row.spec.path).while_(fmt::format("does not fit {}", checker->model_name()));
+      row.error = checker->check_fit(row.spec.path).while_(fmt::format("does not fit {}", base_names.front()));
   }
   if (!json && rows.empty()) return print_out(fmt::format("no adapters in {}\n", options.adapter_root));
   return print_out(json ? records(rows) : table(rows));

@@ -9,7 +9,7 @@
 
 #include "base/nearest_name.h"
 #include "base/status.h"
-#include "tools/text_file.h"
+#include "io/mapped_file.h"
 
 namespace choral::apps {
 namespace {
@@ -201,7 +201,7 @@ Status ChatSession::save(OutputFile& file) const {
 
 Status ChatSession::load(const std::string& path) {
   using Json = nlohmann::json;  // sorted: a key is found in log n steps
-  CHORAL_TRY(const auto text, tools::read_text_file(path, kMaxFileBytes));
+  CHORAL_TRY(const auto text, io::read_whole_file(path, kMaxFileBytes));
   // Read as the two levels that are wanted; deeper values are dropped while parsing.
   constexpr int kDepth = 4;
   const auto keep = [](int depth, Json::parse_event_t, Json&) { return depth < kDepth; };

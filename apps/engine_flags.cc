@@ -12,11 +12,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "io/mapped_file.h"
 #include "progress.h"
+#include "quant/quant_config.h"
 #include "sampling_flags.h"
 #include "terminal_text.h"
-#include "tools/quantize.h"
-#include "tools/text_file.h"
 
 namespace choral::apps {
 namespace {
@@ -78,7 +78,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--dtype", o.dtype, "weights: auto (as stored), float32, bfloat16, float16", "TYPE");
   option("--quantization", o.quantization,
          fmt::format("of a float checkpoint's linear layers while it is loaded: auto (none), {}",
-                     fmt::join(tools::in_flight_schemes(), ", ")),
+                     fmt::join(quant::in_flight_names(), ", ")),
          "NAME");
   option("--activations", o.activations,
          "what weights meet: auto (as the checkpoint says, else x in full), 16bit (of x, on a device), int8 (of integer weights)",
@@ -120,8 +120,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
     if (options.kv_cache_bytes == 0) return invalid_argument("--kv-cache-memory: 0 bytes hold no token");
   }
   if (!flags.chat_template_file.empty()) {
-    CHORAL_TRY(options.chat_template,
-               tools::read_text_file(flags.chat_template_file, kMaxTemplateBytes).while_("--chat-template"));
+    CHORAL_TRY(options.chat_template, io::read_whole_file(flags.chat_template_file, kMaxTemplateBytes).while_("--chat-template"));
   }
   CHORAL_RETURN_IF_ERROR(put_adapters(flags.adapters, options));
   return options;

@@ -8,10 +8,10 @@
 #include "command.h"
 #include "engine_flags.h"
 #include "interrupts.h"
+#include "io/mapped_file.h"
 #include "output_file.h"
 #include "progress.h"
 #include "tools/evaluation.h"
-#include "tools/text_file.h"
 #include "voice.h"
 
 namespace choral::apps {
@@ -167,7 +167,7 @@ Status run(const EvalFlags& flags) {
                                   .min_context = flags.min_context,
                                   .max_tokens = flags.tokens,
                                   .saved_reference = flags.against_logits};
-  CHORAL_TRY(wanted.text, tools::read_text_file(flags.text, kMaxTextBytes).while_("--text"));
+  CHORAL_TRY(wanted.text, io::read_whole_file(flags.text, kMaxTextBytes).while_("--text"));
   CHORAL_TRY(const auto measured, measured_voice(flags, options));
   wanted.measured = evaluated(options, measured);
   if (!flags.against.empty()) {

@@ -12,12 +12,12 @@
 #include "engine_flags.h"
 #include "generate_jsonl.h"
 #include "interrupts.h"
+#include "io/mapped_file.h"
 #include "output_file.h"
 #include "progress.h"
 #include "requests/answer_lines.h"
 #include "sampling_flags.h"
 #include "serve/usual_sampling.h"
-#include "tools/text_file.h"
 #include "voice.h"
 
 namespace choral::apps {
@@ -199,7 +199,7 @@ Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts)
 Status run(const GenerateFlags& flags) {
   std::vector<std::string> prompts = flags.prompts;
   if (!flags.prompt_file.empty()) {
-    CHORAL_TRY(auto text, tools::read_text_file(flags.prompt_file, kMaxPromptBytes).while_("--file"));
+    CHORAL_TRY(auto text, io::read_whole_file(flags.prompt_file, kMaxPromptBytes).while_("--file"));
     prompts.push_back(std::move(text));
   }
   if (!flags.input.empty()) {

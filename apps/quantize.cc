@@ -7,9 +7,9 @@
 #include "base/size_text.h"
 #include "command.h"
 #include "interrupts.h"
+#include "io/mapped_file.h"
 #include "output_file.h"
 #include "progress.h"
-#include "tools/text_file.h"
 
 namespace choral::apps {
 namespace {
@@ -57,7 +57,7 @@ Status run(const QuantizeFlags& flags) {
   auto options = flags.options;
   if (!flags.calibration.name.empty()) {
     options.calibration = flags.calibration;
-    CHORAL_TRY(options.calibration->text, tools::read_text_file(flags.calibration.name, kMaxTextBytes).while_("--calibration"));
+    CHORAL_TRY(options.calibration->text, io::read_whole_file(flags.calibration.name, kMaxTextBytes).while_("--calibration"));
   }
   options.on_progress = [&progress](const LoadProgress& p) {
     if (p.phase == "load") progress.update(fmt::format("reading {}", terminal_line(p.detail)), Progress::kUnknown);

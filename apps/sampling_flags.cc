@@ -6,8 +6,9 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <limits>
 
-#include "tools/sampling_check.h"
+#include "engine/sampling_check.h"
 
 namespace choral::apps {
 
@@ -60,7 +61,7 @@ void SamplingFlags::put_over(SamplingParams& params) const {
 
 Status SamplingFlags::check(SamplingParams params) const {
   put_over(params);
-  return tools::check_sampling(params);
+  return engine::check_sampling(params, std::numeric_limits<int32_t>::max());  // no model tells its vocabulary yet
 }
 
 // CLI11 itself takes -2 for 2^64-2 and what is past 2^64-1 for that.

@@ -8,7 +8,7 @@
 #include "base/printable.h"
 #include "command_line.h"
 #include "foreign_flags.h"
-#include "tools/text_file.h"
+#include "io/mapped_file.h"
 #include "wrong_value.h"
 
 namespace choral::apps {
@@ -58,7 +58,7 @@ Result<std::vector<std::string>> values_of(std::string_view text) {
 }
 
 Result<FileValues> read_file(const std::string& path) {
-  CHORAL_TRY(const std::string text, tools::read_text_file(path, kMaxFileBytes).while_(kConfigFlag));
+  CHORAL_TRY(const std::string text, io::read_whole_file(path, kMaxFileBytes).while_(kConfigFlag));
   FileValues values;
   std::string_view rest = text;
   for (int line = 1; !rest.empty(); ++line) {

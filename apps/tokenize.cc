@@ -8,10 +8,10 @@
 
 #include "base/log.h"
 #include "command.h"
+#include "engine/model_loader.h"
 #include "engine_flags.h"
 #include "output_file.h"
 #include "requests/answer_lines.h"
-#include "tools/model_files.h"
 
 namespace choral::apps {
 namespace {
@@ -91,8 +91,8 @@ Result<std::string> read_stdin() {
 
 Status run(const TokenizeFlags& flags) {
   CHORAL_TRY(const auto options, engine_options(flags.engine));
-  CHORAL_TRY(const auto opened, tools::open_tokenizer(options));
-  const text::Tokenizer& tokenizer = *opened;
+  CHORAL_TRY(const auto files, engine::open_model_files(options));
+  const text::Tokenizer& tokenizer = *files.tokenizer;
   if (flags.ids) {
     if (flags.text) return invalid_argument("give either --text or --ids");
     CHORAL_TRY(const auto ids, parse_ids(*flags.ids, static_cast<int32_t>(tokenizer.vocab_size())));

@@ -9,7 +9,7 @@
 #include "adapter_flags.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
-#include "tools/adapter_folders.h"
+#include "lora/peft/adapters_in_root.h"
 
 namespace choral::apps {
 namespace {
@@ -36,10 +36,10 @@ Result<AdapterUse> parse_use(std::string_view text) {
 // Sorted, each once, with those of `root`.
 std::vector<std::string> with_root(std::vector<std::string> names, const std::string& root) {
   if (!root.empty()) {
-    const auto found = tools::adapters_in_root(root);
+    const auto found = lora::adapters_in_root(root);
     if (found.ok()) {
       for (const auto& adapter : *found) {
-        if (tools::check_adapter_name(adapter.name).ok()) names.push_back(adapter.name);
+        if (lora::check_adapter_name(adapter.name).ok()) names.push_back(adapter.name);
       }
     }
   }
@@ -91,8 +91,8 @@ Status check_voice(const Voice& voice, std::span<const std::string> known, const
   for (const auto& use : voice.adapters) {
     if (std::find(known.begin(), known.end(), use.name) != known.end()) continue;
     // The engine finds it there too when the root cannot be listed, or holds more than is listed.
-    if (!root.empty() && tools::check_adapter_name(use.name).ok()) {
-      CHORAL_TRY(const auto folder, tools::adapter_in_root(root, use.name));
+    if (!root.empty() && lora::check_adapter_name(use.name).ok()) {
+      CHORAL_TRY(const auto folder, lora::adapter_in_root(root, use.name));
       if (folder) continue;
     }
     if (known.empty() && !root.empty()) return not_found("no adapter is named '{}': {} has no such folder", use.name, root);

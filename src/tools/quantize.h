@@ -36,9 +36,6 @@ struct QuantizeOptions {
   std::function<void(const LoadProgress&)> on_progress = {};
 };
 
-// What --quantization of the other commands can be beside auto.
-std::vector<std::string> in_flight_schemes();
-
 struct QuantizeReport {
   int64_t quantised_layers = 0, float_layers = 0;  // linear ones
   int64_t bytes_before = 0, bytes_after = 0;       // of all tensors

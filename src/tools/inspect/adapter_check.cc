@@ -3,10 +3,7 @@
 #include <array>
 
 #include "engine/model_loader.h"
-#include "io/checkpoint.h"
 #include "kernels/quant/dequantise.h"
-#include "lora/store/adapter_check.h"
-#include "platform/platform.h"
 
 namespace choral::tools {
 namespace {
@@ -34,34 +31,16 @@ std::function<Status(int64_t, std::span<float>)> rows_in_file(const io::Checkpoi
   };
 }
 
-class ModelChecker : public AdapterChecker {
- public:
-  Status set(const EngineOptions& options);
-  Status open_model(const EngineOptions& options);
+}  // namespace
 
-  lora::AdapterReport check(const std::string& path) const override { return lora::check_adapter(path, check_); }
-  Status check_fit(const std::string& path) const override { return lora::check_fit(path, check_); }
-  const std::string& model_name() const override { return model_name_; }
-
- private:
-  // What a model offers to adapters, from its headers: weights are read only where a target is asked for a row.
-  ThreadPool pool_{1};
-  std::unique_ptr<platform::Session> session_;
-  std::unique_ptr<models::Model> model_;
-  std::shared_ptr<const io::Checkpoint> checkpoint_;
-  std::vector<lora::LoRATarget> targets_;
-  std::string model_name_;
-  lora::AdapterCheckOptions check_;
-};
-
-Status ModelChecker::set(const EngineOptions& options) {
+Status AdapterChecker::set(const EngineOptions& options) {
   check_.config.max_lora_rank = options.max_lora_rank;
   check_.config.lora_extra_vocab_size = options.lora_extra_vocab_size;
   CHORAL_TRY(check_.config.lora_dtype, lora::parse_lora_dtype(options.lora_dtype));
   return check_.config.validate();
 }
 
-Status ModelChecker::open_model(const EngineOptions& options) {
+Status AdapterChecker::open_model(const EngineOptions& options) {
   CHORAL_TRY(auto files, engine::open_model_files(options));
   CHORAL_TRY(session_, platform::cpu_platform().open(pool_, {}));
   CHORAL_TRY(checkpoint_, io::Checkpoint::open(files.path));
@@ -82,17 +61,14 @@ Status ModelChecker::open_model(const EngineOptions& options) {
   check_.base_class = engine::architecture_of(files.config);
   check_.base_names = std::move(files.base_names);
   check_.strict = options.strict;
-  model_name_ = check_.base_names.front();
   return {};
 }
 
-}  // namespace
-
 Result<std::unique_ptr<AdapterChecker>> AdapterChecker::make(const EngineOptions& options) {
-  auto checker = std::make_unique<ModelChecker>();
+  auto checker = std::make_unique<AdapterChecker>();
   CHORAL_RETURN_IF_ERROR(checker->set(options));
   if (!options.model.empty()) CHORAL_RETURN_IF_ERROR(checker->open_model(options).while_("--model"));
-  return std::unique_ptr<AdapterChecker>(std::move(checker));
+  return checker;
 }
 
 }  // namespace choral::tools

@@ -234,6 +234,4 @@ Result<std::unique_ptr<CheckpointQuantizer>> CheckpointQuantizer::open(const Qua
   return std::unique_ptr<CheckpointQuantizer>(std::move(quantizer));
 }
 
-std::vector<std::string> in_flight_schemes() { return quant::in_flight_names(); }
-
 }  // namespace choral::tools
