@@ -4,40 +4,15 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "serve/http/connection.h"
 #include "serve/http/error_response.h"
 #include "serve/http/fault_boundary.h"
 #include "serve/http/request_ids.h"
 
 namespace choral::serve {
 
-// What a handler holds. Its end is the end of whoever could still answer.
-class Answer::Exchange final : public HttpExchange {
- public:
-  explicit Exchange(std::shared_ptr<Answer> answer) : answer_(std::move(answer)) {}
-  ~Exchange() override { answer_->abandon(); }
-
-  const HttpRequest& request() const override { return answer_->request_; }
-  void respond(HttpResponse response) override { answer_->respond(std::move(response)); }
-  void begin_stream(int status, Headers headers) override { answer_->begin_stream(status, std::move(headers)); }
-  void send(std::string bytes) override { answer_->send(std::move(bytes)); }
-  void end_stream() override { answer_->end_stream(); }
-  void abort() override { answer_->abort(); }
-  size_t unsent_bytes() const override { return answer_->unsent_bytes(); }
-  bool congested() const override { return answer_->congested(); }
-  void on_drained(std::function<void()> callback) override { answer_->on_drained(std::move(callback)); }
-  void on_closed(std::function<void()> callback) override { answer_->on_closed(std::move(callback)); }
-  bool closed() const override { return answer_->closed_; }
-  void post(std::function<void()> work) override { answer_->thread_->post(std::move(work)); }
-  void post_after(std::chrono::milliseconds delay, std::function<void()> work) override {
-    answer_->thread_->post_after(delay, std::move(work));
-  }
-
- private:
-  const std::shared_ptr<Answer> answer_;
-};
-
 Answer::Answer(HttpRequest request, std::unique_ptr<BodyCharge> charge, const HttpLimits& limits,
-               std::shared_ptr<IoThread> thread, std::weak_ptr<AnswerReader> reader)
+               std::shared_ptr<IoThread> thread, std::weak_ptr<Connection> reader)
     : request_(std::move(request)),
       charge_(std::move(charge)),
       high_bytes_(static_cast<size_t>(limits.stream_high_bytes)),
@@ -45,12 +20,14 @@ Answer::Answer(HttpRequest request, std::unique_ptr<BodyCharge> charge, const Ht
       thread_(std::move(thread)),
       reader_(std::move(reader)) {}
 
-std::shared_ptr<HttpExchange> Answer::exchange() { return std::make_shared<Exchange>(shared_from_this()); }
+std::shared_ptr<HttpExchange> Answer::exchange() {
+  return {this, [self = shared_from_this()](HttpExchange*) { self->abandon(); }};
+}
 
 void Answer::wake() {
   if (wake_posted_.exchange(true)) return;
   thread_->post([reader = reader_] {
-    if (auto alive = reader.lock()) alive->answer_changed();
+    if (auto alive = reader.lock()) alive->wake();
   });
 }
 

@@ -1,6 +1,6 @@
 // The answer of one request between the threads that make it and the I/O thread that sends it: pieces under a mutex, and at most
-// one wake-up under way. The makers' side is the HttpExchange that Answer::exchange() gives; the connection uses the rest, on its
-// I/O thread. Why one object between them: docs/design/http-on-beast.md.
+// one wake-up under way. The makers' side is that of an HttpExchange; the connection uses the rest, on its I/O thread. Why one
+// object between them: docs/design/http-on-beast.md.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,9 @@
 
 namespace choral::serve {
 
-// Who sends: told on its I/O thread that there is something to take.
-class AnswerReader {
- public:
-  virtual ~AnswerReader() = default;
-  virtual void answer_changed() = 0;
-};
+class Connection;
 
-class Answer final : public std::enable_shared_from_this<Answer> {
+class Answer final : public HttpExchange, public std::enable_shared_from_this<Answer> {
  public:
   struct Head {
     int status = 500;
@@ -38,14 +33,29 @@ class Answer final : public std::enable_shared_from_this<Answer> {
     bool aborted = false;
   };
 
+  // `reader`, on `thread`, is woken when there is something to take.
   Answer(HttpRequest request, std::unique_ptr<BodyCharge> charge, const HttpLimits& limits, std::shared_ptr<IoThread> thread,
-         std::weak_ptr<AnswerReader> reader);
+         std::weak_ptr<Connection> reader);
 
-  // The makers' side; once.
+  // The makers' side; once. Its end is the end of whoever could still answer.
   std::shared_ptr<HttpExchange> exchange();
+  const HttpRequest& request() const override { return request_; }
+  void respond(HttpResponse response) override;
+  void begin_stream(int status, Headers headers) override;
+  void send(std::string bytes) override;
+  void end_stream() override;
+  void abort() override;
+  size_t unsent_bytes() const override { return waiting_ + taken_; }
+  bool congested() const override { return unsent_bytes() >= high_bytes_; }
+  void on_drained(std::function<void()> callback) override;
+  void on_closed(std::function<void()> callback) override;
+  bool closed() const override { return closed_; }
+  void post(std::function<void()> work) override { thread_->post(std::move(work)); }
+  void post_after(std::chrono::milliseconds delay, std::function<void()> work) override {
+    thread_->post_after(delay, std::move(work));
+  }
 
   // The reader's side.
-  const HttpRequest& request() const { return request_; }
   void take(Taken& into);                      // what came since the last call; clears `into` first
   void set_unsent(size_t bytes);               // of what was taken; calls on_drained where it is due
   void finish();                               // everything was handed to the system
@@ -53,21 +63,11 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   bool begun() const;                          // respond() or begin_stream() was called
   void answer_fault(std::string message);      // 500, or a cut where something was sent already
   void expect_take() { wake_posted_ = true; }  // the reader comes by anyway: no wake-up until its next take()
-  void respond(HttpResponse response);         // for who has no exchange
 
  private:
-  class Exchange;
   enum class Stage { kNone, kStream, kComplete };
 
-  void begin_stream(int status, Headers headers);
-  void send(std::string bytes);
-  void end_stream();
-  void abort();
   void abandon();
-  size_t unsent_bytes() const { return waiting_ + taken_; }
-  bool congested() const { return unsent_bytes() >= high_bytes_; }
-  void on_drained(std::function<void()> callback);
-  void on_closed(std::function<void()> callback);
   bool over() const { return closed_ || aborted_ || finished_ || given_up_; }  // what comes now does nothing
   void put_whole(HttpResponse response);
   void wake();
@@ -78,7 +78,7 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   const size_t high_bytes_;
   const size_t cap_bytes_;
   const std::shared_ptr<IoThread> thread_;
-  const std::weak_ptr<AnswerReader> reader_;
+  const std::weak_ptr<Connection> reader_;
 
   std::atomic<bool> wake_posted_{false};
   std::atomic<size_t> waiting_{0};  // bytes not taken

@@ -45,7 +45,7 @@ constexpr auto kLingerTotal = std::chrono::seconds(10);
 constexpr auto kLingerPause = std::chrono::milliseconds(1);  // after each read of what nobody wants: others go first
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-class AsioConnection final : public Connection, public AnswerReader, public std::enable_shared_from_this<AsioConnection> {
+class AsioConnection final : public Connection, public std::enable_shared_from_this<AsioConnection> {
  public:
   AsioConnection(std::shared_ptr<ServerState> server, std::shared_ptr<IoThread> thread, ConnectionSet& connections,
                  NewConnection accepted, std::unique_ptr<TlsSession> tls)
@@ -74,12 +74,11 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
         });
   }
 
-  void drain() override { wake(); }
-  void cut_off() override {
-    cut_ = true;
-    wake();
+  // Ends a wait(), or the next one.
+  void wake() override {
+    woken_ = true;
+    timer_.cancel();
   }
-  void answer_changed() override { wake(); }
 
  private:
   void set_up_tcp() {
@@ -94,12 +93,6 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
     set(IPPROTO_TCP, TCP_KEEPINTVL, 15);
     set(IPPROTO_TCP, TCP_KEEPCNT, 4);
     set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(server_->limits.write_stall_time.count()));
-  }
-
-  // Ends a wait(), or the next one.
-  void wake() {
-    woken_ = true;
-    timer_.cancel();
   }
 
   // Until wake(); false when `deadline` came first.
@@ -161,7 +154,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
 
   Task<bool> shake_hands() {
     const auto deadline = Clock::now() + server_->limits.header_time;
-    while (!cut_) {
+    while (!server_->cut_off) {
       const IoOutcome outcome = stream_.handshake().outcome;
       if (outcome == IoOutcome::kMoved) co_return true;
       if (stream_.peer_spoke_http()) answer_without_tls();
@@ -187,7 +180,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
     out_.release_spare();
     Phase phase = Phase::kIdle;
     auto deadline = Clock::now() + server_->limits.idle_time;
-    while (!cut_) {
+    while (!server_->cut_off) {
       if (++turns_ > kTurns) co_await yield();
       const Step step = reader_.advance();
       if (step == Step::kWhole || step == Step::kRefused) co_return true;
@@ -250,7 +243,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
     whole.complete = true;
     writer.write(whole, server_->draining, out_);
     last_sent_ = Clock::now();
-    while (flush() && !cut_) {
+    while (flush() && !server_->cut_off) {
       if (out_.empty()) break;
       if (!co_await wait(last_sent_ + server_->limits.write_stall_time)) break;
     }
@@ -270,7 +263,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
   Task<bool> send_answer(AnswerWriter& writer) {
     Answer::Taken taken;
     bool probed = false;
-    while (!cut_) {
+    while (!server_->cut_off) {
       answer_->take(taken);
       if (out_.empty()) last_sent_ = Clock::now();
       writer.write(taken, server_->draining, out_);
@@ -330,7 +323,7 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
     auto silent_since = Clock::now();
     const auto latest = silent_since + kLingerTotal;
     int64_t left = server_->limits.dropped_bytes;
-    while (!cut_ && !reader_.ended() && left > 0 && Clock::now() < latest) {
+    while (!server_->cut_off && !reader_.ended() && left > 0 && Clock::now() < latest) {
       const IoResult dropped = stream_.drop(thread_->scratch());
       if (dropped.outcome == IoOutcome::kMoved) {
         left -= static_cast<int64_t>(dropped.bytes);
@@ -356,7 +349,6 @@ class AsioConnection final : public Connection, public AnswerReader, public std:
   std::shared_ptr<Answer> answer_;
   Clock::time_point last_sent_;
   int turns_ = 0;  // of reading, since the thread did something else
-  bool cut_ = false;
   bool woken_ = false;
   bool failed_ = false;
   bool read_watched_ = false;

@@ -16,8 +16,8 @@ namespace choral::serve {
 class Connection {
  public:
   virtual ~Connection() = default;
-  virtual void drain() = 0;    // closes once it waits for no answer
-  virtual void cut_off() = 0;  // closes now
+  // Looks again at what may have changed: its answer, whether the server drains or cuts everything off.
+  virtual void wake() = 0;
 };
 
 // The connections of one I/O thread; on that thread only.

@@ -34,6 +34,41 @@ constexpr milliseconds kPause(100);      // without file descriptors
 constexpr milliseconds kLook(10);        // between looks at a counter
 constexpr milliseconds kLastWords(500);  // for connections that have their answer to see the end
 
+void wake_all(const ConnectionSet& connections) {
+  for (Connection* connection : connections) connection->wake();
+}
+
+// On the thread, waited for; here when the caller is on it.
+void run_on(IoThread& thread, const std::function<void()>& work) {
+  if (thread.on_it()) return work();
+  std::promise<void> done;
+  thread.post([&] {
+    contained("the server", work);
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+template <class Condition>
+void wait_until(ServerState& state, std::chrono::steady_clock::time_point latest, Condition reached) {
+  std::unique_lock lock(state.mutex);
+  while (!reached() && std::chrono::steady_clock::now() < latest) {
+    state.connection_gone.wait_until(lock, std::min(latest, std::chrono::steady_clock::now() + kLook));
+  }
+}
+
+template <class Work>
+Status or_no_descriptor(Work&& work) {
+  try {
+    work();
+    return {};
+  } catch (const boost::system::system_error& error) {
+    return resource_exhausted("the listening socket cannot be waited for: {}", error.code().message());
+  }
+}
+
+}  // namespace
+
 // One listening socket on its I/O thread.
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
  public:
@@ -92,199 +127,140 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   bool complained_ = false;  // once is enough
 };
 
-class AsioServer final : public HttpServer {
- public:
-  explicit AsioServer(std::shared_ptr<ServerState> state) : state_(std::move(state)) {}
-  ~AsioServer() override { stop(milliseconds(0)); }
-
-  Status run(const HttpServerOptions& options) {
-    tls_options_ = options.tls;
-    CHORAL_RETURN_IF_ERROR(reload_certificate());
-    if (!options.host.empty()) {
-      CHORAL_TRY(listeners_, listen_tcp(options.host, options.port));
-      port_ = listeners_.front().port;
-    }
-    if (!options.unix_path.empty()) {
-      CHORAL_TRY(Listener listener, listen_unix(options.unix_path));
-      listeners_.push_back(std::move(listener));
-    }
-    if (listeners_.empty()) return invalid_argument("the server has nowhere to listen: give a host or the path of a unix socket");
-    for (const Listener& listener : listeners_) {
-      addresses_.push_back((listener.unix_socket ? "unix:" : tls_options_ ? "https://" : "http://") + listener.address);
-    }
-    for (int i = 0; i < std::max(1, options.io_threads); ++i) {
-      CHORAL_TRY(auto thread, IoThread::start(i));
-      lanes_.push_back({std::move(thread), {}});
-    }
-    return start_accepting();
-  }
-
-  int port() const override { return port_; }
-  std::vector<std::string> addresses() const override { return addresses_; }
-  int64_t connections() const override { return state_->connections; }
-  int64_t exchanges() const override { return state_->exchanges; }
-
-  Status reload_certificate() override {
-    if (!tls_options_) return {};
-    CHORAL_TRY(auto fresh, TlsContext::load(*tls_options_));
-    const std::lock_guard lock(tls_mutex_);
-    tls_ = std::move(fresh);  // sessions keep what they began with
-    return {};
-  }
-
-  void stop_accepting() override {
-    const std::lock_guard lock(accept_mutex_);
-    if (std::exchange(accepting_ended_, true)) return;
-    if (!acceptors_.empty()) {
-      run_on(*lanes_.front().thread, [this] {
-        for (const auto& acceptor : acceptors_) acceptor->close();
-        acceptors_.clear();
-      });
-    }
-    for (const Listener& listener : listeners_) remove_socket_file(listener);
-  }
-
-  void drain() override {
-    state_->draining = true;
-    for (Lane& lane : lanes_) {
-      lane.thread->post([&lane] { each(lane.connections, &Connection::drain); });
-    }
-  }
-
-  void stop(milliseconds grace) override {
-    for (const Lane& lane : lanes_) CHORAL_CHECK(!lane.thread->on_it(), "an I/O thread cannot wait for itself");
-    const std::lock_guard lock(stop_mutex_);
-    if (std::exchange(stopped_, true)) return;
-    stop_accepting();
-    drain();
-    const auto latest = std::chrono::steady_clock::now() + grace;
-    wait_until(latest, [this] { return state_->exchanges == 0; });
-    wait_until(std::min(latest, std::chrono::steady_clock::now() + kLastWords), [this] { return state_->connections == 0; });
-    for (Lane& lane : lanes_) {
-      run_on(*lane.thread, [&lane] { each(lane.connections, &Connection::cut_off); });
-    }
-    wait_until(std::chrono::steady_clock::time_point::max(), [this] { return state_->connections == 0; });
-    for (Lane& lane : lanes_) lane.thread->stop();
-  }
-
-  void post(std::function<void()> work) override { lanes_.front().thread->post(std::move(work)); }
-  void post_after(milliseconds delay, std::function<void()> work) override {
-    lanes_.front().thread->post_after(delay, std::move(work));
-  }
-
- private:
-  struct Lane {
-    std::shared_ptr<IoThread> thread;
-    ConnectionSet connections;  // on the thread only
-  };
-
-  static void each(const ConnectionSet& connections, void (Connection::*action)()) {
-    for (Connection* connection : connections) (connection->*action)();
-  }
-
-  // On the thread, waited for; here when the caller is on it.
-  static void run_on(IoThread& thread, const std::function<void()>& work) {
-    if (thread.on_it()) return work();
-    std::promise<void> done;
-    thread.post([&] {
-      contained("the server", work);
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
-
-  template <class Condition>
-  void wait_until(std::chrono::steady_clock::time_point latest, Condition reached) {
-    std::unique_lock lock(state_->mutex);
-    while (!reached() && std::chrono::steady_clock::now() < latest) {
-      state_->connection_gone.wait_until(lock, std::min(latest, std::chrono::steady_clock::now() + kLook));
-    }
-  }
-
-  Status start_accepting() {
-    asio::io_context& context = lanes_.front().thread->context();
-    return or_no_descriptor([&] {
-      for (Listener& listener : listeners_) {
-        const bool tls = tls_options_ && !listener.unix_socket;
-        acceptors_.push_back(
-            std::make_shared<Acceptor>(context, listener.socket.get(),
-                                       [this, tls](OwnedFd socket, const Peer& peer) { take(std::move(socket), peer, tls); }));
-        listener.socket.release();  // the acceptor's now
-      }
-      run_on(*lanes_.front().thread, [this] {
-        for (const auto& acceptor : acceptors_) acceptor->wait();
-      });
-    });
-  }
-
-  template <class Work>
-  static Status or_no_descriptor(Work&& work) {
-    try {
-      work();
-      return {};
-    } catch (const boost::system::system_error& error) {
-      return resource_exhausted("the listening socket cannot be waited for: {}", error.code().message());
-    }
-  }
-
-  std::shared_ptr<TlsContext> tls_context() {
-    const std::lock_guard lock(tls_mutex_);
-    return tls_;
-  }
-
-  void take(OwnedFd socket, const Peer& peer, bool tls) {
-    if (state_->connections >= state_->limits.max_connections) return turn_away(socket, peer, tls);
-    auto count = std::make_shared<ConnectionCount>(state_);
-    Lane& lane = lanes_[next_lane_++ % lanes_.size()];
-    auto accepted = std::make_shared<NewConnection>(NewConnection{std::move(socket), peer, std::move(count)});
-    lane.thread->post([this, &lane, accepted, context = tls ? tls_context() : nullptr] {
-      start_connection(state_, lane.thread, lane.connections, std::move(*accepted), context.get());
-    });
-  }
-
-  // Without a connection's cost: what the socket takes at once.
-  void turn_away(const OwnedFd& socket, const Peer& peer, bool tls) {
-    if (!std::exchange(turned_away_, true)) {
-      CHORAL_LOG(kWarn, "there are {} connections, as many as are allowed: others are answered 503",
-                 state_->limits.max_connections);
-    }
-    HttpRequest unread;
-    unread.peer = peer.text;
-    unread.loopback = peer.loopback;
-    unread.ids = make_request_ids({});
-    HttpResponse full =
-        error_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
-    state_->tell_refusal(unread, full);
-    if (tls) return;
-    add_ids(unread.ids, full.headers);
-    const std::string bytes =
-        response_head(full.status, full.headers, {BodyEnd::kLength, full.body.size(), 1, false}) + full.body;
-    ::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    ::shutdown(socket.get(), SHUT_WR);
-    // A request that is there already would turn closing into a reset, and the answer would be lost. Of a peer that goes on
-    // sending no more is taken.
-    ByteStream(socket.get(), nullptr).drop(lanes_.front().thread->scratch());
-  }
-
-  const std::shared_ptr<ServerState> state_;
-  std::optional<TlsOptions> tls_options_;
-  std::mutex tls_mutex_;
-  std::shared_ptr<TlsContext> tls_;
-  std::vector<Listener> listeners_;
-  std::vector<std::string> addresses_;
-  int port_ = 0;
-  std::vector<Lane> lanes_;
-  size_t next_lane_ = 0;      // on the first thread only
-  bool turned_away_ = false;  // on the first thread only
-
-  std::mutex accept_mutex_;
-  bool accepting_ended_ = false;
-  std::vector<std::shared_ptr<Acceptor>> acceptors_;
-  std::mutex stop_mutex_;
-  bool stopped_ = false;
+struct HttpServer::Lane {
+  std::shared_ptr<IoThread> thread;
+  ConnectionSet connections;  // on the thread only
 };
 
-}  // namespace
+HttpServer::HttpServer(std::shared_ptr<ServerState> state) : state_(std::move(state)) {}
+HttpServer::~HttpServer() { stop(milliseconds(0)); }
+
+int64_t HttpServer::connections() const { return state_->connections; }
+int64_t HttpServer::exchanges() const { return state_->exchanges; }
+void HttpServer::post(std::function<void()> work) { lanes_.front().thread->post(std::move(work)); }
+void HttpServer::post_after(milliseconds delay, std::function<void()> work) {
+  lanes_.front().thread->post_after(delay, std::move(work));
+}
+
+Status HttpServer::run(const HttpServerOptions& options) {
+  tls_options_ = options.tls;
+  CHORAL_RETURN_IF_ERROR(reload_certificate());
+  if (!options.host.empty()) {
+    CHORAL_TRY(listeners_, listen_tcp(options.host, options.port));
+    port_ = listeners_.front().port;
+  }
+  if (!options.unix_path.empty()) {
+    CHORAL_TRY(Listener listener, listen_unix(options.unix_path));
+    listeners_.push_back(std::move(listener));
+  }
+  if (listeners_.empty()) return invalid_argument("the server has nowhere to listen: give a host or the path of a unix socket");
+  for (const Listener& listener : listeners_) {
+    addresses_.push_back((listener.unix_socket ? "unix:" : tls_options_ ? "https://" : "http://") + listener.address);
+  }
+  for (int i = 0; i < std::max(1, options.io_threads); ++i) {
+    CHORAL_TRY(auto thread, IoThread::start(i));
+    lanes_.push_back({std::move(thread), {}});
+  }
+  return start_accepting();
+}
+
+Status HttpServer::reload_certificate() {
+  if (!tls_options_) return {};
+  CHORAL_TRY(auto fresh, TlsContext::load(*tls_options_));
+  const std::lock_guard lock(tls_mutex_);
+  tls_ = std::move(fresh);  // sessions keep what they began with
+  return {};
+}
+
+void HttpServer::stop_accepting() {
+  const std::lock_guard lock(accept_mutex_);
+  if (std::exchange(accepting_ended_, true)) return;
+  if (!acceptors_.empty()) {
+    run_on(*lanes_.front().thread, [this] {
+      for (const auto& acceptor : acceptors_) acceptor->close();
+      acceptors_.clear();
+    });
+  }
+  for (const Listener& listener : listeners_) remove_socket_file(listener);
+}
+
+void HttpServer::drain() {
+  state_->draining = true;
+  for (Lane& lane : lanes_) {
+    lane.thread->post([&lane] { wake_all(lane.connections); });
+  }
+}
+
+void HttpServer::stop(milliseconds grace) {
+  for (const Lane& lane : lanes_) CHORAL_CHECK(!lane.thread->on_it(), "an I/O thread cannot wait for itself");
+  const std::lock_guard lock(stop_mutex_);
+  if (std::exchange(stopped_, true)) return;
+  stop_accepting();
+  drain();
+  const auto latest = std::chrono::steady_clock::now() + grace;
+  wait_until(*state_, latest, [this] { return state_->exchanges == 0; });
+  wait_until(*state_, std::min(latest, std::chrono::steady_clock::now() + kLastWords),
+             [this] { return state_->connections == 0; });
+  state_->cut_off = true;
+  for (Lane& lane : lanes_) {
+    run_on(*lane.thread, [&lane] { wake_all(lane.connections); });
+  }
+  wait_until(*state_, std::chrono::steady_clock::time_point::max(), [this] { return state_->connections == 0; });
+  for (Lane& lane : lanes_) lane.thread->stop();
+}
+
+Status HttpServer::start_accepting() {
+  asio::io_context& context = lanes_.front().thread->context();
+  return or_no_descriptor([&] {
+    for (Listener& listener : listeners_) {
+      const bool tls = tls_options_ && !listener.unix_socket;
+      acceptors_.push_back(std::make_shared<Acceptor>(
+          context, listener.socket.get(), [this, tls](OwnedFd socket, const Peer& peer) { take(std::move(socket), peer, tls); }));
+      listener.socket.release();  // the acceptor's now
+    }
+    run_on(*lanes_.front().thread, [this] {
+      for (const auto& acceptor : acceptors_) acceptor->wait();
+    });
+  });
+}
+
+std::shared_ptr<TlsContext> HttpServer::tls_context() {
+  const std::lock_guard lock(tls_mutex_);
+  return tls_;
+}
+
+void HttpServer::take(OwnedFd socket, const Peer& peer, bool tls) {
+  if (state_->connections >= state_->limits.max_connections) return turn_away(socket, peer, tls);
+  auto count = std::make_shared<ConnectionCount>(state_);
+  Lane& lane = lanes_[next_lane_++ % lanes_.size()];
+  auto accepted = std::make_shared<NewConnection>(NewConnection{std::move(socket), peer, std::move(count)});
+  lane.thread->post([this, &lane, accepted, context = tls ? tls_context() : nullptr] {
+    start_connection(state_, lane.thread, lane.connections, std::move(*accepted), context.get());
+  });
+}
+
+// Without a connection's cost: what the socket takes at once.
+void HttpServer::turn_away(const OwnedFd& socket, const Peer& peer, bool tls) {
+  if (!std::exchange(turned_away_, true)) {
+    CHORAL_LOG(kWarn, "there are {} connections, as many as are allowed: others are answered 503",
+               state_->limits.max_connections);
+  }
+  HttpRequest unread;
+  unread.peer = peer.text;
+  unread.loopback = peer.loopback;
+  unread.ids = make_request_ids({});
+  HttpResponse full =
+      error_response({503, "the server has as many connections as it may have: try again soon", "overloaded", ""});
+  state_->tell_refusal(unread, full);
+  if (tls) return;
+  add_ids(unread.ids, full.headers);
+  const std::string bytes = response_head(full.status, full.headers, {BodyEnd::kLength, full.body.size(), 1, false}) + full.body;
+  ::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  ::shutdown(socket.get(), SHUT_WR);
+  // A request that is there already would turn closing into a reset, and the answer would be lost. Of a peer that goes on
+  // sending no more is taken.
+  ByteStream(socket.get(), nullptr).drop(lanes_.front().thread->scratch());
+}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, HttpHandler handler, HttpHeadCheck head_check,
                                                       HttpRefusalObserver on_refusal) {
@@ -294,9 +270,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
   state->handler = std::move(handler);
   state->head_check = std::move(head_check);
   state->on_refusal = std::move(on_refusal);
-  auto server = std::make_unique<AsioServer>(std::move(state));
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
   CHORAL_RETURN_IF_ERROR(server->run(options));
-  return std::unique_ptr<HttpServer>(std::move(server));
+  return server;
 }
 
 }  // namespace choral::serve

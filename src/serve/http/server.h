@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,13 @@
 #include "serve/http/limits.h"
 
 namespace choral::serve {
+
+class Acceptor;
+class OwnedFd;
+class TlsContext;
+struct Listener;
+struct Peer;
+struct ServerState;
 
 struct TlsOptions {
   std::string certificate_file;  // PEM, with its chain
@@ -49,31 +57,60 @@ class HttpServer {
   // Listening when it returns. Errors name the address and the reason; for a taken port, who holds it where that can be known.
   static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, HttpHandler handler, HttpHeadCheck head_check = {},
                                                    HttpRefusalObserver on_refusal = {});
-  virtual ~HttpServer() = default;  // stop(0)
+  ~HttpServer();  // stop(0)
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
 
-  virtual int port() const = 0;  // of TCP; 0 without
-  virtual std::vector<std::string> addresses()
-      const = 0;  // "http://127.0.0.1:8000", "https://[::1]:8000", "unix:/run/choral.sock"
+  int port() const { return port_; }  // of TCP; 0 without
+  // "http://127.0.0.1:8000", "https://[::1]:8000", "unix:/run/choral.sock"
+  std::vector<std::string> addresses() const { return addresses_; }
 
-  virtual int64_t connections() const = 0;  // open ones
-  virtual int64_t exchanges() const = 0;    // requests whose answer is not complete
+  int64_t connections() const;  // open ones
+  int64_t exchanges() const;    // requests whose answer is not complete
 
   // The files of TLS are read again, for connections that come from now on; an error leaves the certificate as it was. Fine, and
   // nothing, without TLS.
-  virtual Status reload_certificate() = 0;
+  Status reload_certificate();
 
   // The listening sockets are closed; open connections live on.
-  virtual void stop_accepting() = 0;
+  void stop_accepting();
   // Idle connections are closed; each other one after the answer it waits for.
-  virtual void drain() = 0;
+  void drain();
   // stop_accepting(), drain(), at most `grace` for answers to become complete; then the rest is cut off (on_closed is called) and
   // the threads end. Once; later calls wait for the first.
-  virtual void stop(std::chrono::milliseconds grace) = 0;
+  void stop(std::chrono::milliseconds grace);
 
   // Runs `work` on an I/O thread (always the same one), in order. Work that is posted before stop() runs; timers that are not due
   // then don't.
-  virtual void post(std::function<void()> work) = 0;
-  virtual void post_after(std::chrono::milliseconds delay, std::function<void()> work) = 0;
+  void post(std::function<void()> work);
+  void post_after(std::chrono::milliseconds delay, std::function<void()> work);
+
+ private:
+  struct Lane;
+
+  explicit HttpServer(std::shared_ptr<ServerState> state);
+  Status run(const HttpServerOptions& options);
+  Status start_accepting();
+  void take(OwnedFd socket, const Peer& peer, bool tls);
+  void turn_away(const OwnedFd& socket, const Peer& peer, bool tls);
+  std::shared_ptr<TlsContext> tls_context();
+
+  const std::shared_ptr<ServerState> state_;
+  std::optional<TlsOptions> tls_options_;
+  std::mutex tls_mutex_;
+  std::shared_ptr<TlsContext> tls_;
+  std::vector<Listener> listeners_;
+  std::vector<std::string> addresses_;
+  int port_ = 0;
+  std::vector<Lane> lanes_;
+  size_t next_lane_ = 0;      // on the first thread only
+  bool turned_away_ = false;  // on the first thread only
+
+  std::mutex accept_mutex_;
+  bool accepting_ended_ = false;
+  std::vector<std::shared_ptr<Acceptor>> acceptors_;
+  std::mutex stop_mutex_;
+  bool stopped_ = false;
 };
 
 }  // namespace choral::serve

@@ -26,8 +26,9 @@ struct ServerState {
 
   std::atomic<int64_t> connections{0};
   std::atomic<int64_t> exchanges{0};
-  BodyBudget bodies;  // held by BodyCharges
-  std::atomic<bool> draining{false};
+  BodyBudget bodies;                  // held by BodyCharges
+  std::atomic<bool> draining{false};  // connections that wait for no answer close
+  std::atomic<bool> cut_off{false};   // all close
 
   void tell_refusal(const HttpRequest& known, const HttpResponse& refusal) const {
     if (on_refusal != nullptr) contained("the observer of refusals", [&] { on_refusal(known, refusal); });

@@ -15,17 +15,6 @@
 namespace choral::serve {
 namespace {
 
-template <auto Free>
-struct Freed {
-  template <class T>
-  void operator()(T* p) const {
-    Free(p);
-  }
-};
-using ContextPtr = std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>>;
-using SessionPtr = std::unique_ptr<SSL, Freed<SSL_free>>;
-using MethodPtr = std::unique_ptr<BIO_METHOD, Freed<BIO_meth_free>>;
-
 // Bytes between OpenSSL and a socket. Its own socket BIO writes with write(), which raises SIGPIPE when the peer is gone.
 int socket_of(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
 
@@ -46,13 +35,14 @@ int bio_read(BIO* bio, char* bytes, int count) {
 long bio_control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
 
 BIO_METHOD* socket_method() {
-  static const MethodPtr method = [] {
-    MethodPtr made(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "choral socket"));
-    if (made == nullptr) return made;
-    BIO_meth_set_write(made.get(), bio_write);
-    BIO_meth_set_read(made.get(), bio_read);
-    BIO_meth_set_ctrl(made.get(), bio_control);
-    return made;
+  static const std::unique_ptr<BIO_METHOD, decltype(&BIO_meth_free)> method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "choral socket");
+    if (made != nullptr) {
+      BIO_meth_set_write(made, bio_write);
+      BIO_meth_set_read(made, bio_read);
+      BIO_meth_set_ctrl(made, bio_control);
+    }
+    return std::unique_ptr<BIO_METHOD, decltype(&BIO_meth_free)>(made, &BIO_meth_free);
   }();
   return method.get();
 }
@@ -63,56 +53,6 @@ std::string openssl_reason() {
   const char* reason = ERR_reason_error_string(error);
   return reason == nullptr ? "no reason given" : reason;
 }
-
-class OpenSslSession final : public TlsSession {
- public:
-  explicit OpenSslSession(SessionPtr ssl) : ssl_(std::move(ssl)) {}
-
-  IoResult handshake() override {
-    ERR_clear_error();
-    const int done = SSL_accept(ssl_.get());
-    if (done == 1) return {IoOutcome::kMoved, 1};
-    const unsigned long error = ERR_peek_error();
-    spoke_http_ = ERR_GET_LIB(error) == ERR_LIB_SSL && ERR_GET_REASON(error) == SSL_R_HTTP_REQUEST;
-    return outcome_of(done);
-  }
-
-  IoResult read(std::span<char> into) override {
-    ERR_clear_error();
-    size_t n = 0;
-    const int done = SSL_read_ex(ssl_.get(), into.data(), into.size(), &n);
-    return done == 1 ? IoResult{IoOutcome::kMoved, n} : outcome_of(done);
-  }
-
-  IoResult write(std::string_view bytes) override {
-    ERR_clear_error();
-    size_t n = 0;
-    const int done = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &n);
-    return done == 1 ? IoResult{IoOutcome::kMoved, n} : outcome_of(done);
-  }
-
-  void say_goodbye() override {
-    ERR_clear_error();
-    if (!broken_ && SSL_is_init_finished(ssl_.get()) != 0) SSL_shutdown(ssl_.get());
-    ERR_clear_error();
-  }
-
-  bool peer_spoke_http() const override { return spoke_http_; }
-
- private:
-  IoResult outcome_of(int done) {
-    switch (SSL_get_error(ssl_.get(), done)) {
-      case SSL_ERROR_WANT_READ: return {IoOutcome::kWantsRead};
-      case SSL_ERROR_WANT_WRITE: return {IoOutcome::kWantsWrite};
-      case SSL_ERROR_ZERO_RETURN: return {IoOutcome::kEnd};
-      default: broken_ = true; return {IoOutcome::kFailed};  // an end without close_notify too: it may be anybody's
-    }
-  }
-
-  const SessionPtr ssl_;
-  bool spoke_http_ = false;
-  bool broken_ = false;  // OpenSSL forbids a shutdown then
-};
 
 // HTTP/1.1 is all we speak. A client that offers other protocols only is told so.
 int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* length, const unsigned char* offered, unsigned count,
@@ -128,32 +68,66 @@ int no_passphrase(char*, int, int, void* was_asked) {
   return -1;
 }
 
-class OpenSslContext final : public TlsContext {
- public:
-  explicit OpenSslContext(ContextPtr context) : context_(std::move(context)) {}
-
-  std::unique_ptr<TlsSession> accept(int socket) override {
-    SessionPtr ssl(SSL_new(context_.get()));
-    BIO* bio = ssl == nullptr || socket_method() == nullptr ? nullptr : BIO_new(socket_method());
-    if (bio == nullptr) return nullptr;
-    BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
-    BIO_set_init(bio, 1);
-    SSL_set_bio(ssl.get(), bio, bio);
-    SSL_set_accept_state(ssl.get());
-    return std::make_unique<OpenSslSession>(std::move(ssl));
-  }
-
- private:
-  const ContextPtr context_;
-};
-
 }  // namespace
+
+void FreeTls::operator()(SSL* session) const { SSL_free(session); }
+void FreeTls::operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+
+IoResult TlsSession::handshake() {
+  ERR_clear_error();
+  const int done = SSL_accept(ssl_.get());
+  if (done == 1) return {IoOutcome::kMoved, 1};
+  const unsigned long error = ERR_peek_error();
+  spoke_http_ = ERR_GET_LIB(error) == ERR_LIB_SSL && ERR_GET_REASON(error) == SSL_R_HTTP_REQUEST;
+  return outcome_of(done);
+}
+
+IoResult TlsSession::read(std::span<char> into) {
+  ERR_clear_error();
+  size_t n = 0;
+  const int done = SSL_read_ex(ssl_.get(), into.data(), into.size(), &n);
+  return done == 1 ? IoResult{IoOutcome::kMoved, n} : outcome_of(done);
+}
+
+IoResult TlsSession::write(std::string_view bytes) {
+  ERR_clear_error();
+  size_t n = 0;
+  const int done = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &n);
+  return done == 1 ? IoResult{IoOutcome::kMoved, n} : outcome_of(done);
+}
+
+void TlsSession::say_goodbye() {
+  ERR_clear_error();
+  if (!broken_ && SSL_is_init_finished(ssl_.get()) != 0) SSL_shutdown(ssl_.get());
+  ERR_clear_error();
+}
+
+IoResult TlsSession::outcome_of(int done) {
+  switch (SSL_get_error(ssl_.get(), done)) {
+    case SSL_ERROR_WANT_READ: return {IoOutcome::kWantsRead};
+    case SSL_ERROR_WANT_WRITE: return {IoOutcome::kWantsWrite};
+    case SSL_ERROR_ZERO_RETURN: return {IoOutcome::kEnd};
+    default: broken_ = true; return {IoOutcome::kFailed};  // an end without close_notify too: it may be anybody's
+  }
+}
+
+std::unique_ptr<TlsSession> TlsContext::accept(int socket) {
+  std::unique_ptr<SSL, FreeTls> ssl(SSL_new(context_.get()));
+  BIO* bio = ssl == nullptr || socket_method() == nullptr ? nullptr : BIO_new(socket_method());
+  if (bio == nullptr) return nullptr;
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl.get(), bio, bio);
+  SSL_set_accept_state(ssl.get());
+  return std::make_unique<TlsSession>(std::move(ssl));
+}
 
 Result<std::shared_ptr<TlsContext>> TlsContext::load(const TlsOptions& options) {
   ERR_clear_error();
-  ContextPtr context(SSL_CTX_new(TLS_server_method()));
-  if (context == nullptr) return internal_error("TLS cannot be set up: {}", openssl_reason());
-  SSL_CTX* const raw = context.get();
+  auto context = std::make_shared<TlsContext>();
+  context->context_.reset(SSL_CTX_new(TLS_server_method()));
+  SSL_CTX* const raw = context->context_.get();
+  if (raw == nullptr) return internal_error("TLS cannot be set up: {}", openssl_reason());
   if (SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION) != 1)
     return internal_error("TLS 1.2 cannot be set: {}", openssl_reason());
   SSL_CTX_set_options(raw, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
@@ -193,7 +167,7 @@ Result<std::shared_ptr<TlsContext>> TlsContext::load(const TlsOptions& options) 
     constexpr unsigned char kContext[] = "choral";
     SSL_CTX_set_session_id_context(raw, kContext, sizeof kContext - 1);
   }
-  return std::shared_ptr<TlsContext>(std::make_shared<OpenSslContext>(std::move(context)));
+  return context;
 }
 
 }  // namespace choral::serve

@@ -12,26 +12,44 @@
 #include "serve/http/byte_stream.h"
 #include "serve/http/server.h"
 
+struct ssl_st;      // OpenSSL's SSL
+struct ssl_ctx_st;  // and SSL_CTX
+
 namespace choral::serve {
+
+struct FreeTls {
+  void operator()(ssl_st* session) const;
+  void operator()(ssl_ctx_st* context) const;
+};
 
 class TlsSession {
  public:
-  virtual ~TlsSession() = default;
-  virtual IoResult handshake() = 0;
-  virtual IoResult read(std::span<char> into) = 0;
+  explicit TlsSession(std::unique_ptr<ssl_st, FreeTls> ssl) : ssl_(std::move(ssl)) {}
+
+  IoResult handshake();
+  IoResult read(std::span<char> into);
   // After kWantsRead or kWantsWrite the next write begins with the same bytes.
-  virtual IoResult write(std::string_view bytes) = 0;
-  virtual void say_goodbye() = 0;            // close_notify, if it can go out at once
-  virtual bool peer_spoke_http() const = 0;  // the handshake failed since the peer sent a request without TLS
+  IoResult write(std::string_view bytes);
+  void say_goodbye();                                   // close_notify, if it can go out at once
+  bool peer_spoke_http() const { return spoke_http_; }  // the handshake failed since the peer sent a request without TLS
+
+ private:
+  IoResult outcome_of(int done);
+
+  const std::unique_ptr<ssl_st, FreeTls> ssl_;
+  bool spoke_http_ = false;
+  bool broken_ = false;  // OpenSSL forbids a shutdown then
 };
 
 class TlsContext {
  public:
   // Errors name the file.
   static Result<std::shared_ptr<TlsContext>> load(const TlsOptions& options);
-  virtual ~TlsContext() = default;
   // Over `socket`, which the caller keeps open as long as the session; null without memory.
-  virtual std::unique_ptr<TlsSession> accept(int socket) = 0;
+  std::unique_ptr<TlsSession> accept(int socket);
+
+ private:
+  std::unique_ptr<ssl_ctx_st, FreeTls> context_;
 };
 
 }  // namespace choral::serve
