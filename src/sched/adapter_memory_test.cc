@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sched/simulated_engine.h"
+#include "sched/simulated_engine_test.h"
 
 namespace choral::sched {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "sched/simulated_engine.h"
+#include "sched/simulated_engine_test.h"
 
 namespace choral::sched {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "sched/simulated_engine.h"
+#include "sched/simulated_engine_test.h"
 
 namespace {
 thread_local int64_t news = 0;

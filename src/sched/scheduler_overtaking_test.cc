@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "sched/simulated_engine.h"
+#include "sched/simulated_engine_test.h"
 
 namespace choral::sched {
 namespace {

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "sched/fair_share.h"
-#include "sched/simulated_engine.h"
+#include "sched/simulated_engine_test.h"
 
 namespace choral::sched {
 namespace {

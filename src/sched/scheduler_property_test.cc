@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "sched/simulated_engine.h"
+#include "sched/simulated_engine_test.h"
 
 namespace choral::sched {
 namespace {

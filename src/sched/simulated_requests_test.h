@@ -1,4 +1,4 @@
-// Requests for tests of the scheduler, and what the simulated model answers to them (simulated_engine.h). Tests only.
+// Requests for tests of the scheduler, and what the simulated model answers to them (simulated_engine_test.h). Tests only.
 #pragma once
 
 #include <memory>

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "sched/scheduler.h"
-#include "sched/simulated_requests.h"
-#include "sched/simulated_residency.h"
+#include "sched/simulated_requests_test.h"
+#include "sched/simulated_residency_test.h"
 
 namespace choral::sched {
 
