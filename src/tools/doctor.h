@@ -6,6 +6,7 @@
 
 #include "base/machine_facts.h"
 #include "choral/llm.h"
+#include "engine/device_setup.h"
 #include "kernels/machine_peaks.h"
 #include "tools/doctor_report.h"
 
@@ -24,13 +25,18 @@ class ExaminedDevice {
   // the CPU is examined in its place.
   static Result<std::unique_ptr<ExaminedDevice>> open(const EngineOptions& options, int threads, DoctorReport& report,
                                                       Status& status);
-  virtual ~ExaminedDevice() = default;
 
-  virtual kernels::MachinePeaks measure_peaks() = 0;
+  ExaminedDevice(std::unique_ptr<ThreadPool> pool, engine::DeviceSetup device);
+  kernels::MachinePeaks measure_peaks();
   // options.model, from its headers: no weight is touched. The Status is the first thing that keeps it from loading.
-  virtual Status examine_model(const EngineOptions& options, DoctorReport& report) = 0;
+  Status examine_model(const EngineOptions& options, DoctorReport& report);
   // Every operator, and the kernel that multiplies each format here: asked of a packed matrix of the smallest size.
-  virtual void list_operators(DoctorReport& report) = 0;
+  void list_operators(DoctorReport& report);
+
+ private:
+  std::unique_ptr<ThreadPool> pool_;
+  engine::DeviceSetup device_;
+  platform::Context context_;
 };
 
 }  // namespace choral::tools

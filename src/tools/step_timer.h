@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "choral/llm.h"
+#include "engine/step_cycle.h"
+#include "engine/uniproc_executor.h"
 #include "kernels/machine_peaks.h"
 
 namespace choral::tools {
@@ -81,25 +83,41 @@ class StepTimer {
   static Cast zipf_cast(int count, int batch);
 
   static Result<std::unique_ptr<StepTimer>> make(StepTimerOptions options);
-  virtual ~StepTimer() = default;
 
-  virtual const TimedModel& model() const = 0;
+  const TimedModel& model() const { return model_; }
   // Whether decode() and prefill() can be asked for these: a batch that does not fit into the KV cache would never decode
   // together.
-  virtual Status check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const = 0;
+  Status check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const;
   // Of the model's device, or of the CPU with its threads and level. unsupported: a device that states none.
-  virtual Result<kernels::MachinePeaks> measure_peaks() = 0;
+  Result<kernels::MachinePeaks> measure_peaks();
 
   // `batch` sequences with `context` tokens each make one token a step, `steps` times. Steps of the casts alternate, so that
   // whatever else happens on the machine meets all of them alike. One timing a cast.
-  virtual Result<std::vector<StepTiming>> decode(int batch, int context, int steps, std::span<const Cast> casts) = 0;
+  Result<std::vector<StepTiming>> decode(int batch, int context, int steps, std::span<const Cast> casts);
   // One prompt of `tokens` tokens in one step, `repeats` times; likewise.
-  virtual Result<std::vector<StepTiming>> prefill(int tokens, int repeats, std::span<const Cast> casts) = 0;
+  Result<std::vector<StepTiming>> prefill(int tokens, int repeats, std::span<const Cast> casts);
 
   // A random bf16 adapter on every linear layer, which casts then know as `number`, 1 or more.
-  virtual Result<AdapterCost> add_adapter(int32_t number, int rank, uint64_t seed) = 0;
+  Result<AdapterCost> add_adapter(int32_t number, int rank, uint64_t seed);
   // The same in PEFT's form, in the folder `directory`, which is made.
-  virtual Status write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const = 0;
+  Status write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const;
+
+ private:
+  struct StepTime;
+  struct Profiled;
+
+  Status load(StepTimerOptions options);
+  Status bring(lora::AdapterKey key, const lora::PackedVoice& voice);
+  const engine::Worker& worker() const { return executor_->worker(); }
+  Status add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast);
+  StepTime run_step(sched::Scheduler& scheduler);
+  void profile_step(sched::Scheduler& scheduler, Profiled& profiled);
+  StepTiming timing(int batch, int tokens, const std::vector<StepTime>& steps, const Profiled& profiled) const;
+
+  TimedModel model_;
+  std::unique_ptr<engine::UniprocExecutor> executor_;
+  std::optional<engine::StepCycle> cycle_;
+  sched::RequestId next_id_ = 1;
 };
 
 }  // namespace choral::tools

@@ -1,13 +1,9 @@
-// StepTimer over the engine's own step.
 #include <algorithm>
 #include <deque>
-#include <optional>
 #include <semaphore>
 
 #include "base/checked_math.h"
 #include "base/clock.h"
-#include "engine/step_cycle.h"
-#include "engine/uniproc_executor.h"
 #include "platform/host_view.h"
 #include "platform/ops/op_profile.h"
 #include "platform/platform.h"
@@ -19,6 +15,19 @@
 #include "tools/step_timer.h"
 
 namespace choral::tools {
+
+struct StepTimer::StepTime {
+  double s = 0;
+  double waited_s = 0;  // of it, for the device
+};
+
+// Steps whose operators were timed.
+struct StepTimer::Profiled {
+  platform::OpProfile profile = {};
+  double s = 0;
+  int steps = 0;
+};
+
 namespace {
 
 constexpr uint64_t kSeed = 1;
@@ -26,44 +35,6 @@ constexpr int kWarmUpSteps = 2;
 constexpr int kProfiledSteps = 3;
 constexpr int kExtraSteps = 8;  // room for those
 static_assert(StepTimer::kMaxAdapterRank == lora::LoRAConfig::kLargestRank);
-
-struct StepTime {
-  double s = 0;
-  double waited_s = 0;  // of it, for the device
-};
-
-// Steps whose operators were timed.
-struct Profiled {
-  platform::OpProfile profile = {};
-  double s = 0;
-  int steps = 0;
-};
-
-class EngineStepTimer : public StepTimer {
- public:
-  Status load(StepTimerOptions options);
-
-  const TimedModel& model() const override { return model_; }
-  Status check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const override;
-  Result<kernels::MachinePeaks> measure_peaks() override { return worker().context().session.measure_peaks(worker().context()); }
-  Result<std::vector<StepTiming>> decode(int batch, int context, int steps, std::span<const Cast> casts) override;
-  Result<std::vector<StepTiming>> prefill(int tokens, int repeats, std::span<const Cast> casts) override;
-  Result<AdapterCost> add_adapter(int32_t number, int rank, uint64_t seed) override;
-  Status write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const override;
-
- private:
-  Status bring(lora::AdapterKey key, const lora::PackedVoice& voice);
-  const engine::Worker& worker() const { return executor_->worker(); }
-  Status add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast);
-  StepTime run_step(sched::Scheduler& scheduler);
-  void profile_step(sched::Scheduler& scheduler, Profiled& profiled);
-  StepTiming timing(int batch, int tokens, const std::vector<StepTime>& steps, const Profiled& profiled) const;
-
-  TimedModel model_;
-  std::unique_ptr<engine::UniprocExecutor> executor_;
-  std::optional<engine::StepCycle> cycle_;
-  sched::RequestId next_id_ = 1;
-};
 
 sched::SchedulerConfig bench_scheduler(const engine::ExecutorFacts& facts) {
   sched::SchedulerConfig config;
@@ -77,10 +48,10 @@ sched::SchedulerConfig bench_scheduler(const engine::ExecutorFacts& facts) {
 // Steps until every prompt is in; the sequences whose prompts came first decode meanwhile.
 int64_t prompt_steps(int64_t batch, int64_t context) { return ceil_div(batch * context, StepTimer::kMaxPrefill - batch) + 1; }
 
-template <class Value>
-double median(const std::vector<StepTime>& steps, Value value_of) {
+template <class Steps, class Value>
+double median(const Steps& steps, Value value_of) {
   std::vector<double> values;
-  for (const StepTime& step : steps) values.push_back(value_of(step));
+  for (const auto& step : steps) values.push_back(value_of(step));
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
   return values[values.size() / 2];
 }
@@ -94,19 +65,21 @@ double total_s(const std::vector<OperatorTime>& operators, std::initializer_list
 }
 
 // One that is called by its parts is listed as these.
-std::vector<OperatorTime> operator_times(const platform::OpTable& table, const Profiled& profiled) {
+std::vector<OperatorTime> operator_times(const platform::OpTable& table, const platform::OpProfile& profile, int steps) {
   std::vector<OperatorTime> times;
-  for (const auto& entry : profiled.profile.entries()) {
+  for (const auto& entry : profile.entries()) {
     bool composed = false;
     table.for_each([&](const auto& op) { composed = composed || (op.name == entry.name && op.provider == "composed"); });
     if (composed) continue;
-    times.push_back({std::string(entry.name), static_cast<double>(entry.calls) / profiled.steps, entry.seconds / profiled.steps});
+    times.push_back({std::string(entry.name), static_cast<double>(entry.calls) / steps, entry.seconds / steps});
   }
   std::sort(times.begin(), times.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   return times;
 }
 
-Status EngineStepTimer::load(StepTimerOptions options) {
+}  // namespace
+
+Status StepTimer::load(StepTimerOptions options) {
   CHORAL_TRY(const DType format, parse_dtype(options.synthetic_format).while_("--format"));
   const double begin = now_s();
   auto& engine_options = options.engine;
@@ -138,7 +111,9 @@ Status EngineStepTimer::load(StepTimerOptions options) {
   return {};
 }
 
-Status EngineStepTimer::check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const {
+Result<kernels::MachinePeaks> StepTimer::measure_peaks() { return worker().context().session.measure_peaks(worker().context()); }
+
+Status StepTimer::check_room(std::span<const int> batches, std::span<const int> prefills, int context, int steps) const {
   const int64_t batch = *std::max_element(batches.begin(), batches.end());
   const int64_t tokens = int64_t{context} + prompt_steps(batch, context) + steps + kExtraSteps;
   const int64_t longest = std::max<int64_t>(tokens, *std::max_element(prefills.begin(), prefills.end()) + 1);
@@ -157,7 +132,7 @@ Status EngineStepTimer::check_room(std::span<const int> batches, std::span<const
   return {};
 }
 
-Result<AdapterCost> EngineStepTimer::add_adapter(int32_t number, int rank, uint64_t seed) {
+Result<AdapterCost> StepTimer::add_adapter(int32_t number, int rank, uint64_t seed) {
   const auto& facts = executor_->facts();
   CHORAL_TRY(const auto adapter, synthetic::make_adapter(facts.lora_targets, {.rank = rank, .seed = seed}));
   const double begin = now_s();
@@ -169,7 +144,7 @@ Result<AdapterCost> EngineStepTimer::add_adapter(int32_t number, int rank, uint6
 }
 
 // Until steps may name it.
-Status EngineStepTimer::bring(lora::AdapterKey key, const lora::PackedVoice& voice) {
+Status StepTimer::bring(lora::AdapterKey key, const lora::PackedVoice& voice) {
   std::counting_semaphore<> came{0};
   executor_->set_wake([&] { came.release(); });
   auto placed = executor_->add_adapter(key, voice);
@@ -182,11 +157,11 @@ Status EngineStepTimer::bring(lora::AdapterKey key, const lora::PackedVoice& voi
   return placed.status();
 }
 
-Status EngineStepTimer::write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const {
+Status StepTimer::write_adapter(const std::filesystem::path& directory, int rank, uint64_t seed) const {
   return synthetic::write_adapter(directory, executor_->facts().lora_targets, {.rank = rank, .seed = seed}).status();
 }
 
-Status EngineStepTimer::add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast) {
+Status StepTimer::add_sequences(sched::Scheduler& scheduler, int count, int prompt, int outputs, const Cast& cast) {
   const auto vocab = static_cast<int32_t>(executor_->facts().vocab_size);
   for (int i = 0; i < count; ++i) {
     SamplingParams params;
@@ -207,7 +182,7 @@ Status EngineStepTimer::add_sequences(sched::Scheduler& scheduler, int count, in
 
 // One step of the engine, and of what the engine does with its tokens as much as nobody need hear of; 0 when there was nothing to
 // do.
-StepTime EngineStepTimer::run_step(sched::Scheduler& scheduler) {
+StepTimer::StepTime StepTimer::run_step(sched::Scheduler& scheduler) {
   const platform::Session& session = worker().context().session;
   const double begin = now_s(), waited_before = session.waited_s().value_or(0);
   if (!cycle_->plan(scheduler, [](engine::EngineRequest&, const Status& why) { CHORAL_CHECK(false, why.message()); })) return {};
@@ -224,7 +199,7 @@ StepTime EngineStepTimer::run_step(sched::Scheduler& scheduler) {
   return {now_s() - begin, session.waited_s().value_or(0) - waited_before};
 }
 
-void EngineStepTimer::profile_step(sched::Scheduler& scheduler, Profiled& profiled) {
+void StepTimer::profile_step(sched::Scheduler& scheduler, Profiled& profiled) {
   platform::Session& session = worker().context().session;
   session.finish_each_operator(true);
   executor_->worker().set_profile(&profiled.profile);
@@ -234,7 +209,7 @@ void EngineStepTimer::profile_step(sched::Scheduler& scheduler, Profiled& profil
   session.finish_each_operator(false);
 }
 
-Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, int steps, std::span<const Cast> casts) {
+Result<std::vector<StepTiming>> StepTimer::decode(int batch, int context, int steps, std::span<const Cast> casts) {
   // Each cast has a scheduler of its own and all the KV memory: what one finds there another wrote, the work is the same.
   struct Run {
     explicit Run(const engine::ExecutorFacts& facts) : scheduler(bench_scheduler(facts), facts.kv_pool) {}
@@ -268,7 +243,7 @@ Result<std::vector<StepTiming>> EngineStepTimer::decode(int batch, int context, 
   return timings;
 }
 
-Result<std::vector<StepTiming>> EngineStepTimer::prefill(int tokens, int repeats, std::span<const Cast> casts) {
+Result<std::vector<StepTiming>> StepTimer::prefill(int tokens, int repeats, std::span<const Cast> casts) {
   struct Run {
     std::vector<StepTime> steps = {};
     Profiled profiled = {};
@@ -291,25 +266,23 @@ Result<std::vector<StepTiming>> EngineStepTimer::prefill(int tokens, int repeats
   return timings;
 }
 
-StepTiming EngineStepTimer::timing(int batch, int tokens, const std::vector<StepTime>& steps, const Profiled& profiled) const {
+StepTiming StepTimer::timing(int batch, int tokens, const std::vector<StepTime>& steps, const Profiled& profiled) const {
   const auto& profile = profiled.profile;
   StepTiming t{.batch = batch, .tokens = tokens, .steps = static_cast<int>(steps.size())};
   t.best_s = std::min_element(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.s < b.s; })->s;
-  t.median_s = median(steps, [](const StepTime& step) { return step.s; });
+  t.median_s = median(steps, [](const auto& step) { return step.s; });
   t.weight_bytes = profile.weight_bytes() / profiled.steps;
   t.flops = profile.flops() / profiled.steps;
-  t.operators = operator_times(worker().context().ops, profiled);
+  t.operators = operator_times(worker().context().ops, profile, profiled.steps);
   const double step_s = profiled.s / profiled.steps;
   t.attention_share = total_s(t.operators, {"paged_attention"}) / step_s;
   t.shrink_share = total_s(t.operators, {"packed_lora_shrink", "lora_shrink", "bgmv_shrink", "sgmv_shrink"}) / step_s;
   t.product_s = total_s(t.operators, {"matmul", "matmul_quantised", "grouped_matmul"});
   if (worker().context().session.waited_s()) {
-    t.host_s = median(steps, [](const StepTime& step) { return step.s - step.waited_s; });
+    t.host_s = median(steps, [](const auto& step) { return step.s - step.waited_s; });
   }
   return t;
 }
-
-}  // namespace
 
 std::vector<std::string> synthetic_names() { return synthetic::model_names(); }
 
@@ -327,9 +300,9 @@ StepTimer::Cast StepTimer::zipf_cast(int count, int batch) {
 }
 
 Result<std::unique_ptr<StepTimer>> StepTimer::make(StepTimerOptions options) {
-  auto timer = std::make_unique<EngineStepTimer>();
+  auto timer = std::make_unique<StepTimer>();
   CHORAL_RETURN_IF_ERROR(timer->load(std::move(options)));
-  return std::unique_ptr<StepTimer>(std::move(timer));
+  return timer;
 }
 
 }  // namespace choral::tools

@@ -1,5 +1,3 @@
-#include "tools/inspect/examine_model.h"
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "io/hub_cache.h"
 #include "models/registry.h"
 #include "text/chat_template.h"
+#include "tools/doctor.h"
 
 namespace choral::tools {
 namespace {
@@ -99,8 +98,8 @@ void examine_chat_template(const text::NamedTemplate& named, bool for_tools, Doc
 
 }  // namespace
 
-Status examine_model(const EngineOptions& options, const platform::Context& ctx, const engine::ModelForms& forms,
-                     DoctorReport& report) {
+// The model is built for the device, to see that it can be.
+Status ExaminedDevice::examine_model(const EngineOptions& options, DoctorReport& report) {
   const auto path = io::resolve_model(options.model);
   if (!path.ok()) return fail(report, "model", path.status(), "check the name, or fetch it: choral pull org/name");
   report.fine("model", path->string());
@@ -120,13 +119,13 @@ Status examine_model(const EngineOptions& options, const platform::Context& ctx,
   report.fine("architecture", name);
   auto checkpoint = io::Checkpoint::open(files->path);
   if (!checkpoint.ok()) return fail(report, "weights", checkpoint.status(), kFetchAgain);
-  const auto built = engine::build_model(files->config, ctx.session, forms,
+  const auto built = engine::build_model(files->config, *device_.session, device_.forms,
                                          [&](const std::string& tensor) { return (*checkpoint)->contains(tensor); });
   if (!built.ok()) return fail(report, "configuration", built.status(), "fetch config.json again, or take another model");
   for (const auto& note : built->notes) report.notice("weights", note, "");
   report.fine("tokenizer", fmt::format("{} tokens", files->tokenizer->vocab_size()));
   CHORAL_RETURN_IF_ERROR(examine_weights(**checkpoint, report));
-  CHORAL_RETURN_IF_ERROR(examine_layers(options, *checkpoint, ctx, *built->model, report));
+  CHORAL_RETURN_IF_ERROR(examine_layers(options, *checkpoint, context_, *built->model, report));
   if (files->chat_templates.empty()) {
     report.notice("chat template", "none: `chat` and `messages` are refused", "give one with --chat-template FILE");
   }

@@ -4,32 +4,13 @@
 #include <filesystem>
 
 #include "base/printable.h"
-#include "engine/device_setup.h"
 #include "io/hub_cache.h"
 #include "kernels/quant/stored_types.h"
 #include "kernels/roofline.h"
 #include "tools/doctor.h"
-#include "tools/inspect/examine_model.h"
 
 namespace choral::tools {
 namespace {
-
-class OpenDevice : public ExaminedDevice {
- public:
-  OpenDevice(std::unique_ptr<ThreadPool> pool, engine::DeviceSetup device)
-      : pool_(std::move(pool)), device_(std::move(device)), context_(*device_.session, *pool_, cpu_level()) {}
-
-  kernels::MachinePeaks measure_peaks() override { return kernels::measure_peaks(context_.kernel); }
-  Status examine_model(const EngineOptions& options, DoctorReport& report) override {
-    return tools::examine_model(options, context_, device_.forms, report);
-  }
-  void list_operators(DoctorReport& report) override;
-
- private:
-  std::unique_ptr<ThreadPool> pool_;
-  engine::DeviceSetup device_;
-  platform::Context context_;
-};
 
 Result<engine::DeviceSetup> set_up(const EngineOptions& options, ThreadPool& pool, DoctorReport& report, Status& status) {
   EngineOptions wanted = options;
@@ -43,7 +24,14 @@ Result<engine::DeviceSetup> set_up(const EngineOptions& options, ThreadPool& poo
   return engine::set_up_device(wanted, "", pool);
 }
 
-void OpenDevice::list_operators(DoctorReport& report) {
+}  // namespace
+
+ExaminedDevice::ExaminedDevice(std::unique_ptr<ThreadPool> pool, engine::DeviceSetup device)
+    : pool_(std::move(pool)), device_(std::move(device)), context_(*device_.session, *pool_, cpu_level()) {}
+
+kernels::MachinePeaks ExaminedDevice::measure_peaks() { return kernels::measure_peaks(context_.kernel); }
+
+void ExaminedDevice::list_operators(DoctorReport& report) {
   for (const auto& fact : context_.ops.facts()) {
     report.operators.push_back(fmt::format("{:<20} version {}  {:<6} provider {}{}", fact.name, fact.version,
                                            fact.fused ? "fused" : "", fact.provider,
@@ -62,8 +50,6 @@ void OpenDevice::list_operators(DoctorReport& report) {
   }
 }
 
-}  // namespace
-
 Result<std::unique_ptr<ExaminedDevice>> ExaminedDevice::open(const EngineOptions& options, int threads, DoctorReport& report,
                                                              Status& status) {
   CHORAL_TRY(auto pool, ThreadPool::make(threads));
@@ -76,7 +62,7 @@ Result<std::unique_ptr<ExaminedDevice>> ExaminedDevice::open(const EngineOptions
       report.fine("device", note);
     }
   }
-  return std::unique_ptr<ExaminedDevice>(std::make_unique<OpenDevice>(std::move(pool), std::move(device)));
+  return std::make_unique<ExaminedDevice>(std::move(pool), std::move(device));
 }
 
 void look_for_gpu(const MachineFacts& machine, DoctorReport& report) {
