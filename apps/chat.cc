@@ -7,6 +7,7 @@
 
 #include "answer_layout.h"
 #include "answer_stream.h"
+#include "base/ascii.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "batch.h"
@@ -193,9 +194,7 @@ void Chat::show_stats() const {
 Status Chat::command(std::string_view line) {
   const size_t space = line.find(' ');
   const std::string_view name = line.substr(0, space);
-  std::string rest(space == line.npos ? "" : line.substr(space + 1));
-  rest.erase(0, rest.find_first_not_of(' '));
-  rest.erase(rest.find_last_not_of(' ') + 1);
+  const std::string rest(trimmed(space == line.npos ? "" : line.substr(space + 1)));
   if (name == "/quit" || name == "/exit" || name == "/bye") {
     quit_ = true;
   } else if (name == "/help") {

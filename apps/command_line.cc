@@ -3,12 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 #include <span>
 
 #include "base/nearest_name.h"
 #include "foreign_flags.h"
 #include "shell_word.h"
-#include "wrong_value.h"
 
 namespace choral::apps {
 namespace {
@@ -206,6 +206,19 @@ Status CommandLine::check(const CLI::ParseError* met) const {
   for (const auto& wrong : flags) list += "\n  " + told(wrong);
   if (!value.empty()) list += "\n  " + value;
   return invalid_argument("{}: several words are wrong ({} --help)\n{}", command_, command_, list.substr(1));
+}
+
+std::string in_our_words(const std::string& said) {
+  constexpr size_t kMostRead = 500;  // std::regex takes stack by the letter
+  static const std::regex kKind(R"(Could not convert: (\S+) = (.*))"), kMissing(R"((\S+): \d+ required (.*) missing)"),
+      kTwice(R"((\S+): At Most 1 required but received (\d+))");
+  std::smatch parts;
+  if (said.size() > kMostRead) return said;
+  if (std::regex_match(said, parts, kKind))
+    return fmt::format("{}: '{}' is not a number that it takes", parts.str(1), parts.str(2));
+  if (std::regex_match(said, parts, kMissing)) return fmt::format("{0} wants a value: {0} {1}", parts.str(1), parts.str(2));
+  if (std::regex_match(said, parts, kTwice)) return fmt::format("{} is given {} times; give it once", parts.str(1), parts.str(2));
+  return said;
 }
 
 }  // namespace choral::apps

@@ -41,6 +41,10 @@ class CommandLine {
   std::vector<Wrong> wrong_;
 };
 
+// What CLI11 says of a flag's value, in the words of the other messages: "Could not convert: --port = x", "--port: 1 required N
+// missing", "--port: At Most 1 required but received 2"; other sentences stay.
+std::string in_our_words(const std::string& said);
+
 // The nearest of `flags` to what was typed, and never its opposite: "--no-x" is not near to "--x". Empty when none is.
 std::string nearest_flag(std::string_view typed, const std::vector<std::string>& flags);
 

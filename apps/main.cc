@@ -1,4 +1,7 @@
 // The program `choral`: finds the subcommand, and turns an error into a message and an exit code.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -12,7 +15,6 @@
 #include "command_line.h"
 #include "help_text.h"
 #include "output_file.h"
-#include "standard_files.h"
 #include "terminal_text.h"
 
 namespace {
@@ -25,6 +27,14 @@ constexpr const char* kFooter =
     "exhausted, 8 unavailable, 9 stopped, 10 too late, 11 not permitted.\n"
     "Environment: CHORAL_CPU_LEVEL caps the CPU level, CHORAL_LOG_LEVEL sets the log (warn), HF_HOME is where org/name is looked "
     "up, NO_COLOR takes colours away.";
+
+// A parent may have closed some of them. An empty file that cannot be written takes the place of each, so that no file opened
+// later gets its number: reading finds the end, writing fails as it does on a closed descriptor.
+void replace_closed_standard_files() {
+  int opened = ::open("/dev/null", O_RDONLY);  // the lowest free number is given first
+  while (opened >= 0 && opened <= STDERR_FILENO) opened = ::open("/dev/null", O_RDONLY);
+  if (opened >= 0) ::close(opened);
+}
 
 int fail(const choral::Status& status) {
   choral::apps::say_wrapped(fmt::format("choral: error: {}", status.message()));
@@ -99,7 +109,7 @@ int print_wanted(const CLI::App& app, const CLI::Success& wanted) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  choral::apps::replace_closed_standard_files();
+  replace_closed_standard_files();
   std::signal(SIGPIPE, SIG_IGN);  // who stops reading what is said does not stop the work; answers: output_file.cc
   CLI::App app{"Choral: large language models on plain CPUs.", "choral"};
   app.set_version_flag("-V,--version", version_text());

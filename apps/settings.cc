@@ -4,12 +4,12 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/ascii.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "command_line.h"
 #include "foreign_flags.h"
 #include "io/mapped_file.h"
-#include "wrong_value.h"
 
 namespace choral::apps {
 namespace {
@@ -22,13 +22,6 @@ struct FileValue {
   int line = 0;
 };
 using FileValues = std::map<std::string, FileValue, std::less<>>;  // by flag without its dashes
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r";
-  const size_t begin = text.find_first_not_of(kBlank);
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 // "text", 'text' or text up to a comment.
 Result<std::string> unquoted(std::string_view text) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <iterator>
 
+#include "base/json_quoted.h"
 #include "base/log.h"
 #include "command.h"
 #include "engine/model_loader.h"
@@ -63,15 +64,15 @@ std::string shown_bytes(std::string_view bytes) {
 }
 
 Status print_tokens(const text::Tokenizer& tokenizer, std::string_view text, const std::vector<int32_t>& ids, bool json) {
-  std::string out = json ? fmt::format("{{\"text\":{},\"token_ids\":[", requests::json_quoted(text)) : "";
+  std::string out = json ? fmt::format("{{\"text\":{},\"token_ids\":[", json_quoted(text)) : "";
   std::string pieces;
   for (size_t i = 0; i < ids.size(); ++i) {
-    const std::string piece = requests::json_quoted(tokenizer.id_to_token(ids[i]).value_or(""));
+    const std::string piece = json_quoted(tokenizer.id_to_token(ids[i]).value_or(""));
     if (json) {
       out += fmt::format("{}{}", i > 0 ? "," : "", ids[i]);
       pieces += (i > 0 ? "," : "") + piece;
     } else {
-      out += fmt::format("{:>8}  {}\n", ids[i], requests::json_quoted(shown_bytes(tokenizer.token_bytes(ids[i]))));
+      out += fmt::format("{:>8}  {}\n", ids[i], json_quoted(shown_bytes(tokenizer.token_bytes(ids[i]))));
     }
   }
   if (json) return print_out(fmt::format("{}],\"tokens\":[{}]}}\n", out, pieces));

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "base/json_quoted.h"
 #include "base/printable.h"
 #include "requests/answer_lines.h"
 #include "shell_word.h"
@@ -54,12 +55,12 @@ std::string conditions(const WelcomeFacts& facts, const std::string& address) {
 
 std::string python(const WelcomeFacts& facts, const std::string& address) {
   const bool is_tls = address.starts_with("https:");
-  return fmt::format("python3 -c {}",
-                     shell_word(fmt::format(
-                         "from openai import OpenAI{}; c = OpenAI(base_url=\"{}/v1\"{}{}); "
-                         "print(c.completions.create(model={}, prompt=\"Once upon a time\").choices[0].text)",
-                         is_tls ? ", DefaultHttpxClient" : "", address, facts.wants_key ? "" : ", api_key=\"none\"",
-                         is_tls ? ", http_client=DefaultHttpxClient(verify=False)" : "", requests::json_quoted(facts.model))));
+  return fmt::format(
+      "python3 -c {}",
+      shell_word(fmt::format("from openai import OpenAI{}; c = OpenAI(base_url=\"{}/v1\"{}{}); "
+                             "print(c.completions.create(model={}, prompt=\"Once upon a time\").choices[0].text)",
+                             is_tls ? ", DefaultHttpxClient" : "", address, facts.wants_key ? "" : ", api_key=\"none\"",
+                             is_tls ? ", http_client=DefaultHttpxClient(verify=False)" : "", json_quoted(facts.model))));
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ std::string python(const WelcomeFacts& facts, const std::string& address) {
 std::string welcome_text(const WelcomeFacts& facts) {
   std::string text;
   for (const auto& address : facts.addresses) text += fmt::format("choral: serving on {}\n", terminal_line(address));
-  const std::string address = asked_address(facts.addresses), model = requests::json_quoted(facts.model);
+  const std::string address = asked_address(facts.addresses), model = json_quoted(facts.model);
   const std::string body = facts.has_chat_template
                                ? fmt::format(R"({{"model": {}, "messages": [{{"role": "user", "content": "Hello"}}]}})", model)
                                : fmt::format(R"({{"model": {}, "prompt": "Once upon a time"}})", model);

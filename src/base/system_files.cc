@@ -8,25 +8,19 @@
 #include <cerrno>
 #include <charconv>
 
+#include "base/ascii.h"
+
 namespace choral {
 namespace {
-
-constexpr std::string_view kBlanks = " \t\r\n";
-
-std::string_view without_blanks(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 // Of a line "key: value" or "key value" with this key, the value.
 std::optional<std::string_view> value_in(std::string_view line, std::string_view key) {
   if (!line.starts_with(key)) return std::nullopt;
   line.remove_prefix(key.size());
   if (line.empty() || (line.front() != ':' && kBlanks.find(line.front()) == kBlanks.npos)) return std::nullopt;
-  line = without_blanks(line);
+  line = trimmed(line);
   if (line.starts_with(':')) line.remove_prefix(1);
-  return without_blanks(line);
+  return trimmed(line);
 }
 
 }  // namespace
@@ -59,7 +53,7 @@ std::string SystemFiles::first_line(std::string_view file) const {
 
 std::optional<int64_t> SystemFiles::number(std::string_view file) const {
   const std::string all = text(file);
-  const std::string_view only = without_blanks(all);
+  const std::string_view only = trimmed(all);
   return only.find_first_of(kBlanks) == only.npos ? leading_number(only) : std::nullopt;
 }
 

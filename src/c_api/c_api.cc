@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/json_quoted.h"
 #include "base/out_of_memory.h"
 #include "base/printable.h"
 #include "choral/choral.h"
@@ -167,7 +168,7 @@ Status submit(LLM& llm, std::string_view json, choral_answer*& out) {
   auto answer = std::make_unique<choral_answer>();
   answer->echo = std::move(line.echo);
   CHORAL_TRY(answer->stream, llm.submit(std::move(line.request)));
-  if (answer->echo.id_json == "null") answer->echo.id_json = requests::json_quoted(answer->stream->id());
+  if (answer->echo.id_json == "null") answer->echo.id_json = json_quoted(answer->stream->id());
   out = answer.release();
   return {};
 }

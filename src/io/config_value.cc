@@ -7,25 +7,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/json_quoted.h"
 #include "base/printable.h"
 
 namespace choral::io {
 namespace {
-
-void append_string(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-}
 
 void append_json(std::string& out, const ConfigValue& value) {
   if (const bool* b = value.if_bool()) {
@@ -38,7 +24,7 @@ void append_json(std::string& out, const ConfigValue& value) {
     out += digits;
     if (std::isfinite(d) && digits.find_first_of(".e") == std::string::npos) out += ".0";  // stays a double when read back
   } else if (const std::string* s = value.if_string()) {
-    append_string(out, *s);
+    out += json_quoted(*s);
   } else if (const ConfigArray* array = value.if_array()) {
     out += '[';
     for (size_t i = 0; i < array->size(); ++i) {
@@ -51,8 +37,7 @@ void append_json(std::string& out, const ConfigValue& value) {
     bool first = true;
     for (const auto& member : object->members()) {
       if (!std::exchange(first, false)) out += ", ";
-      append_string(out, member.key);
-      out += ": ";
+      out += json_quoted(member.key) + ": ";
       append_json(out, member.value);
     }
     out += '}';

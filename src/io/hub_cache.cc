@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/ascii.h"
 #include "base/printable.h"
 #include "io/mapped_file.h"
 #include "io/name_hint.h"
@@ -55,12 +56,6 @@ std::string name_of(std::string_view folder) {
   return fmt::format("{}/{}", folder.substr(0, at), folder.substr(at + 2));
 }
 
-std::string trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
-}
-
 bool is_commit(std::string_view text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
@@ -85,7 +80,7 @@ Result<fs::path> snapshot_of(const fs::path& folder, const std::string& revision
   const fs::path ref = folder / "refs" / revision;
   if (!is_there(ref)) return not_found("{} does not have the revision '{}'", folder.string(), revision);
   CHORAL_TRY(const std::string text, read_whole_file(ref, 4096));
-  const std::string commit = trimmed(text);
+  const std::string commit(trimmed(text));
   if (!is_segment(commit)) return corrupt("{} does not hold a commit", ref.string());
   const fs::path snapshot = folder / "snapshots" / commit;
   if (!is_folder(snapshot)) {

@@ -1,12 +1,10 @@
 #include "io/module_pattern.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <charconv>
 #include <optional>
 
 #include "base/check.h"
+#include "base/pcre2.h"
 #include "base/printable.h"
 
 namespace choral::io {
@@ -14,21 +12,6 @@ namespace {
 
 constexpr char kAnyCharacter = '\1';
 constexpr uint32_t kHeapLimitKib = 16 * 1024;
-
-struct Pcre2Free {
-  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
-  void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
-  void operator()(pcre2_compile_context* p) const { pcre2_compile_context_free(p); }
-  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
-};
-template <class T>
-using Pcre2Ptr = std::unique_ptr<T, Pcre2Free>;
-
-std::string error_text(int code) {
-  unsigned char buffer[256];
-  const int n = pcre2_get_error_message(code, buffer, sizeof buffer);
-  return n > 0 ? std::string(reinterpret_cast<char*>(buffer), n) : "error " + std::to_string(code);
-}
 
 bool is_module_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
@@ -104,7 +87,7 @@ Result<ModulePattern> ModulePattern::compile(std::string_view pattern, Mode mode
   code->code.reset(
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(), options, &error, &offset, context.get()));
   if (!code->code) {
-    return invalid_argument("pattern '{}' is no regular expression: {}", printable(pattern), error_text(error));
+    return invalid_argument("pattern '{}' is no regular expression: {}", printable(pattern), pcre2_error_text(error));
   }
   out.code_ = std::move(code);
   return out;
@@ -122,7 +105,7 @@ Result<bool> ModulePattern::run(std::string_view name, std::string_view* group) 
   if (rc == PCRE2_ERROR_NOMATCH) return false;
   if (rc < 0) {
     return too_large("pattern '{}' takes too much work on '{}': {}; write it without nested repetition", printable(text_),
-                     printable(name), error_text(rc));
+                     printable(name), pcre2_error_text(rc));
   }
   if (group != nullptr) {
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());

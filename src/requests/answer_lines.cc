@@ -1,5 +1,6 @@
 #include "requests/answer_lines.h"
 
+#include "base/json_quoted.h"
 #include "requests/finite_logprob.h"
 #include "requests/json.h"
 
@@ -134,7 +135,5 @@ std::string lora_json(const std::vector<AdapterUse>& adapters) {
   }
   return dumped(list);
 }
-
-std::string json_quoted(std::string_view text) { return dumped(Json(std::string(text))); }
 
 }  // namespace choral::requests

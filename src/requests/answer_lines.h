@@ -19,6 +19,5 @@ Status write_answer(const LineEcho& echo, const RequestOutput& output, const Pie
 std::string error_line(const LineEcho& echo, int64_t line, const Status& status);
 // What `lora` would say for these adapters: a name, or a list with factors; empty for the base.
 std::string lora_json(const std::vector<AdapterUse>& adapters);
-std::string json_quoted(std::string_view text);
 
 }  // namespace choral::requests

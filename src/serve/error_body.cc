@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "base/utf8.h"
+#include "base/json_quoted.h"
 #include "engine/prompt_length.h"
 
 namespace choral::serve {
@@ -22,35 +22,6 @@ std::string_view error_type(int http_status) {
   }
 }
 
-void append_json_string(std::string& out, std::string_view text) {
-  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-  out += '"';
-  while (!text.empty()) {
-    const Utf8Step step = check_utf8(text);
-    if (step.length == 0) {
-      out += kReplacement;
-      text.remove_prefix(step.broken);
-      continue;
-    }
-    const char c = text[0];
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else {
-          out += text.substr(0, step.length);
-        }
-    }
-    text.remove_prefix(step.length);
-  }
-  out += '"';
-}
-
 std::string error_reason(const ApiError& error) {
   constexpr size_t kMostBytes = 200;
   // What stands behind these may be the client's: the value in place of a number, the text that is no JSON, what a template says
@@ -68,24 +39,9 @@ std::string error_reason(const ApiError& error) {
 namespace {
 
 std::string error_json(const ApiError& error, std::string_view more) {
-  const auto append_or_null = [](std::string& out, std::string_view text) {
-    if (text.empty()) {
-      out += "null";
-    } else {
-      append_json_string(out, text);
-    }
-  };
-  std::string out = R"({"error":{"message":)";
-  append_json_string(out, error.message);
-  out += R"(,"type":)";
-  append_json_string(out, error_type(error.status));
-  out += R"(,"param":)";
-  append_or_null(out, error.param);
-  out += R"(,"code":)";
-  append_or_null(out, error.code);
-  out += more;
-  out += "}}";
-  return out;
+  const auto or_null = [](std::string_view text) { return text.empty() ? std::string("null") : json_quoted(text); };
+  return fmt::format(R"({{"error":{{"message":{},"type":{},"param":{},"code":{}{}}}}})", json_quoted(error.message),
+                     json_quoted(error_type(error.status)), or_null(error.param), or_null(error.code), more);
 }
 
 // What is wrong with a request is 400 to OpenAI's clients, whichever way it is wrong.

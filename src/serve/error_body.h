@@ -36,7 +36,4 @@ ApiError api_error(const Status& status, std::string_view param = {});
 // Of a request that is right, but for which an adapter's files are not: 424 in place of what says that the request is wrong.
 ApiError adapter_error(ApiError error);
 
-// Appends `text` as a JSON string with its quotes; bytes that are no UTF-8 become U+FFFD.
-void append_json_string(std::string& out, std::string_view text);
-
 }  // namespace choral::serve

@@ -12,12 +12,6 @@ TEST(ErrorBody, HasOpenAIsShape) {
             R"({"error":{"message":"bad","type":"invalid_request_error","param":null,"code":null}})");
 }
 
-TEST(ErrorBody, IsValidJsonForAnyBytes) {
-  std::string out;
-  append_json_string(out, std::string_view("a\"\\\n\r\t\0\x1f/\x7f\xff\xc3\xa9\xe2\x82", 15));
-  EXPECT_EQ(out, "\"a\\\"\\\\\\n\\r\\t\\u0000\\u001f/\x7f\xEF\xBF\xBD\xc3\xa9\xEF\xBF\xBD\"");
-}
-
 TEST(ErrorBody, TakesAStatusAsItIs) {
   const ApiError error = api_error(too_large("{} tokens", 9), "messages");
   EXPECT_EQ(error.status, 400);

@@ -1,13 +1,12 @@
 #include "text/regex.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
-#include <pcre2.h>
 
 #include <algorithm>
 #include <string>
 
 #include "base/check.h"
+#include "base/pcre2.h"
 #include "base/printable.h"
 #include "text/onig_pattern.h"
 #include "text/unicode.h"
@@ -15,23 +14,8 @@
 namespace choral::text {
 namespace {
 
-struct Pcre2Free {
-  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
-  void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
-  void operator()(pcre2_compile_context* p) const { pcre2_compile_context_free(p); }
-  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
-};
-template <class T>
-using Pcre2Ptr = std::unique_ptr<T, Pcre2Free>;
-
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
 constexpr uint32_t kDepthLimit = 1'000'000;
-
-std::string error_text(int code) {
-  unsigned char buffer[256];
-  const int n = pcre2_get_error_message(code, buffer, sizeof buffer);
-  return n > 0 ? std::string(reinterpret_cast<char*>(buffer), n) : "error " + std::to_string(code);
-}
 
 }  // namespace
 
@@ -55,7 +39,7 @@ Result<Regex> Regex::compile_pcre2(std::string_view pattern, std::string_view sh
                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
                                  &error, &offset, context.get()));
   if (!code->code) {
-    return unsupported("regex {} of the tokenizer does not compile: {} (at byte {} of {})", code->shown, error_text(error),
+    return unsupported("regex {} of the tokenizer does not compile: {} (at byte {} of {})", code->shown, pcre2_error_text(error),
                        offset, quoted(pattern));
   }
   pcre2_pattern_info(code->code.get(), PCRE2_INFO_SIZE, &code->size);
@@ -108,7 +92,7 @@ class Regex::Search {
           return pay(kSkipPrice * (std::max(rc >= 0 ? begin() : end, start) - start), budget);
         return corrupt(
             "regex {} of the tokenizer gives up on a text of {} bytes: {}; give another with --tokenizer, or a shorter text",
-            code_.shown, subject_.size(), error_text(rc));
+            code_.shown, subject_.size(), pcre2_error_text(rc));
       }
     }
   }

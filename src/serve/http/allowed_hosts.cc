@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/ascii.h"
 #include "base/printable.h"
 #include "serve/http/peer.h"
 
@@ -13,7 +14,6 @@ namespace {
 
 constexpr size_t kMostNameBytes = 253;  // of DNS
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool is_name_char(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_'; }
@@ -43,7 +43,7 @@ std::string host_name(std::string_view host) {
   }
   const bool is_port = rest.empty() || (rest.front() == ':' && std::all_of(rest.begin() + 1, rest.end(), is_digit));
   if (!is_port) return "";
-  std::transform(name.begin(), name.end(), name.begin(), lower);
+  name = lower(std::move(name));
   if (host.starts_with('[')) return name;
   if (name.ends_with('.')) name.pop_back();
   const bool good = name.size() <= kMostNameBytes && std::all_of(name.begin(), name.end(), is_name_char);

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/ascii.h"
 #include "base/printable.h"
 
 namespace choral::serve {
@@ -17,12 +18,6 @@ bool begin_alike(const IpAddress& a, const IpAddress& b, int bits) {
   const auto bytes = bits / 8;
   if (!std::equal(a.begin(), a.begin() + bytes, b.begin())) return false;
   return bits % 8 == 0 || (a[bytes] ^ b[bytes]) >> (8 - bits % 8) == 0;
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t";
-  const size_t begin = text.find_first_not_of(kBlank);
-  return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
 // "203.0.113.7", "203.0.113.7:5001", "2001:db8::1" or "[2001:db8::1]:5001".

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/ascii.h"
 #include "base/printable.h"
 #include "base/system_error.h"
 #include "io/mapped_file.h"
@@ -55,19 +56,11 @@ bool is_key(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7F; });
 }
 
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // One line that holds something. `place` names it.
 Result<KeyEntry> parse_line(std::string_view line, const std::string& place, int64_t number, std::vector<std::string>& warnings) {
   const size_t space = line.find_first_of(" \t");
   const std::string_view key = line.substr(0, space);
-  const std::string_view role = space == line.npos ? "user" : trim(line.substr(space));
+  const std::string_view role = space == line.npos ? "user" : trimmed(line.substr(space));
   KeyEntry entry;
   if (role == "admin") {
     entry.holder.role = KeyRole::kAdmin;
@@ -111,12 +104,12 @@ Status check_unique(const std::vector<KeyEntry>& entries, std::string_view sourc
 
 std::string_view presented_key(std::string_view authorization, std::string_view x_api_key) {
   constexpr std::string_view kScheme = "bearer";
-  authorization = trim(authorization);
+  authorization = trimmed(authorization);
   const std::string_view scheme = authorization.substr(0, authorization.find_first_of(" \t"));
   const auto same = [](char got, char want) { return (got | 0x20) == want; };
   if (std::equal(scheme.begin(), scheme.end(), kScheme.begin(), kScheme.end(), same))
-    return trim(authorization.substr(scheme.size()));
-  return trim(x_api_key);
+    return trimmed(authorization.substr(scheme.size()));
+  return trimmed(x_api_key);
 }
 
 Result<std::vector<KeyEntry>> parse_key_file(std::string_view text, std::string_view source, std::vector<std::string>& warnings) {
@@ -124,7 +117,7 @@ Result<std::vector<KeyEntry>> parse_key_file(std::string_view text, std::string_
   int64_t number = 0;
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    const std::string_view line = trim(text.substr(0, end));
+    const std::string_view line = trimmed(text.substr(0, end));
     text.remove_prefix(end == text.npos ? text.size() : end + 1);
     ++number;
     if (line.empty() || line.front() == '#') continue;

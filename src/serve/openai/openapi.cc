@@ -1,7 +1,6 @@
 #include "serve/openai/openapi.h"
 
-#include <algorithm>
-
+#include "base/ascii.h"
 #include "choral/llm.h"
 #include "serve/openai/json.h"
 
@@ -40,10 +39,7 @@ std::string openapi_document(std::span<const Endpoint> endpoints) {
   for (const auto& e : endpoints) {
     const bool has_name = e.path.ends_with('*');
     const std::string path = has_name ? std::string(e.path.substr(0, e.path.size() - 1)) + "{name}" : std::string(e.path);
-    std::string method(e.method);
-    std::transform(method.begin(), method.end(), method.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-    paths[path][method] = operation(e, has_name);
+    paths[path][lower(std::string(e.method))] = operation(e, has_name);
   }
   constexpr std::string_view kError =
       R"({"type":"object","required":["error"],"properties":{"error":{"type":"object","required":["message","type","param","code"],)"

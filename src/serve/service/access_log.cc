@@ -7,6 +7,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "base/json_quoted.h"
 #include "base/printable.h"
 #include "serve/error_body.h"
 #include "serve/http/request_ids.h"
@@ -66,9 +67,7 @@ std::string json_line(const AnsweredRequest& answered) {
   const RequestNotes& notes = answered.notes;
   std::string line = "{";
   const auto put = [&line](std::string_view name, std::string_view value) {
-    line += fmt::format("\"{}\":", name);
-    append_json_string(line, value);
-    line += ',';
+    line += fmt::format("\"{}\":{},", name, json_quoted(value));
   };
   const auto put_some = [&put](std::string_view name, std::string_view value) {
     if (!value.empty()) put(name, terminal_line(value));
@@ -82,8 +81,7 @@ std::string json_line(const AnsweredRequest& answered) {
   if (!notes.adapters.empty()) {
     line += "\"adapters\":[";
     for (const auto& name : shown_adapters(notes.adapters)) {
-      append_json_string(line, terminal_line(name));
-      line += ',';
+      line += json_quoted(terminal_line(name)) + ",";
     }
     line.back() = ']';
     line += ',';

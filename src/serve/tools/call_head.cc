@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/ascii.h"
 #include "serve/tools/json_call_reader.h"
 #include "serve/tools/tool_format.h"
 
@@ -10,12 +11,6 @@ namespace choral::serve {
 namespace {
 
 bool is_name_character(char c) { return is_function_name({&c, 1}, true); }
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_json_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_json_space(text.back())) text.remove_suffix(1);
-  return text;
-}
 
 }  // namespace
 

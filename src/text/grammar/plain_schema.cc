@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "base/json_quoted.h"
 #include "text/grammar/json_schema_check.h"
 
 namespace choral::text {
@@ -24,8 +24,6 @@ constexpr size_t kMostNodes = 20000;
 constexpr size_t kMostTextBytes = size_t{1} << 20;
 constexpr int kMostInside = 64;
 constexpr double kExact = 9e15;  // integers up to here are doubles too
-
-std::string json_text(std::string_view text) { return nlohmann::json(text).dump(); }
 
 std::bitset<256> bytes(std::string_view some) {
   std::bitset<256> set;
@@ -74,7 +72,7 @@ bool is_of_type(Element value, std::string_view type) {
 
 // Null: the value is no scalar, or may be written in several ways.
 std::optional<std::string> text_of(Element value) {
-  if (value.is_string()) return json_text(value.get_string().value());
+  if (value.is_string()) return json_quoted(value.get_string().value());
   if (value.is_bool()) return value.get_bool().value() ? "true" : "false";
   if (value.is_null()) return "null";
   if (value.is_int64()) return std::to_string(value.get_int64().value());
@@ -224,7 +222,7 @@ NodeId Reader::object_of(Object object) {
   for (const auto& [name, value] : properties) {
     const NodeId inner = schema(value);
     if (!inner) return std::nullopt;
-    names.emplace_back(json_text(name).substr(1), static_cast<uint32_t>(names.size()));
+    names.emplace_back(json_quoted(name).substr(1), static_cast<uint32_t>(names.size()));
     node.properties.push_back({*inner, 0});
   }
   std::sort(names.begin(), names.end());
@@ -233,7 +231,7 @@ NodeId Reader::object_of(Object object) {
   std::vector<bool> is_required(names.size());
   if (Array required; !object.at_key("required").get(required)) {
     for (const Element each : required) {
-      const std::string name = json_text(each.get_string().value()).substr(1);
+      const std::string name = json_quoted(each.get_string().value()).substr(1);
       const auto at = std::lower_bound(names.begin(), names.end(), std::pair(name, uint32_t{0}));
       if (at == names.end() || at->first != name) return std::nullopt;
       is_required[at->second] = true;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/ascii.h"
 #include "io/hub_cache.h"
 #include "io/mapped_file.h"
 #include "tools/hub/http_source.h"
@@ -27,8 +28,8 @@ std::string variable(const char* name) {
 }
 
 bool is_true(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text == "1" || text == "ON" || text == "YES" || text == "TRUE";
+  text = lower(std::move(text));
+  return text == "1" || text == "on" || text == "yes" || text == "true";
 }
 
 std::string file_path(const std::string& name, const std::string& commit, const std::string& file) {
@@ -44,13 +45,8 @@ std::string file_path(const std::string& name, const std::string& commit, const 
 // As huggingface_hub reads it: from a variable, else from the file that `hf auth login` writes.
 Result<std::string> token_of_environment() {
   if (is_true(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) return std::string();
-  const auto trimmed = [](std::string_view text) {
-    constexpr std::string_view kSpace = " \t\r\n";
-    const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
-    return std::string(text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin));
-  };
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    if (auto token = trimmed(variable(name)); !token.empty()) return token;
+    if (std::string token(trimmed(variable(name))); !token.empty()) return token;
   }
   fs::path file = variable("HF_TOKEN_PATH");
   if (file.empty() && !io::hub_home().empty()) file = io::hub_home() / "token";
@@ -58,7 +54,7 @@ Result<std::string> token_of_environment() {
   const auto text = file.empty() ? std::string() : io::read_whole_file(file, kMostTokenBytes);
   if (!text.ok() && text.status().code() == Code::kNotFound) return std::string();
   if (!text.ok()) return Status(text.status()).while_("reading the hub's token");
-  return trimmed(*text);
+  return std::string(trimmed(*text));
 }
 
 class Pull {

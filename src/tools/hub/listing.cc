@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/ascii.h"
 #include "base/nearest_name.h"
 #include "base/printable.h"
 #include "base/size_text.h"
@@ -72,11 +73,6 @@ std::string shown_files(const std::vector<HubFile>& files) {
   for (size_t i = 0; i < std::min(files.size(), kMostShown); ++i)
     text += fmt::format("{}{} ({})", i > 0 ? ", " : "", printable(files[i].name, 100), size_text(files[i].size_bytes));
   if (files.size() > kMostShown) text += fmt::format(" and {} more", files.size() - kMostShown);
-  return text;
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
