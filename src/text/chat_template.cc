@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "text/jinja/json.h"
+#include "text/jinja/print.h"
 #include "text/jinja/template.h"
 #include "text/jinja/unicode.h"
 

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +13,9 @@
 
 namespace choral::text::jinja {
 
+struct Builtin;
 struct Expr;
 struct Stmt;
-struct FilterEntry;
-struct TestEntry;
 using ExprPtr = std::unique_ptr<Expr>;
 using Body = std::vector<std::unique_ptr<Stmt>>;
 
@@ -31,7 +29,6 @@ enum class ExprKind : uint8_t {
   kOr,
   kNot,
   kNegate,
-  kPositive,
   kBinary,
   kConcat,
   kCompare,
@@ -63,71 +60,45 @@ enum class Operator : uint8_t {
   kNotIn,
 };
 
-struct CallArguments {
-  std::vector<ExprPtr> positional;
-  std::vector<std::pair<std::string, ExprPtr>> named;
-  ExprPtr spread;        // *args
-  ExprPtr spread_named;  // **kwargs
-};
-
 struct Expr {
-  ExprKind kind;
-  int line;
-  int depth = 1;                        // of the tree below, bounded by the parser
-  int name = -1;                        // kName, kNamespaceRef: index into Ast::names
-  Operator op = Operator::kAdd;         // kBinary
-  std::vector<Operator> ops;            // kCompare: one per operand after the first
-  Value constant;                       // kConst
-  std::string text;                     // kAttribute, kNamespaceRef: attribute; kFilter, kTest: its name
-  std::vector<ExprPtr> kids;            // operands in order; kDict: key, value, …; kSlice: start, stop, step (may be null);
-                                        // kConditional: test, then, else (may be null); kFilter: subject (null in a block)
-  CallArguments arguments;              // kCall, kFilter, kTest
-  const FilterEntry* filter = nullptr;  // kFilter; null: unknown name on a path that may never run
-  const TestEntry* test = nullptr;      // kTest
+  ExprKind kind = ExprKind::kConst;
+  int line = 0;
+  int depth = 1;                    // of the tree below, bounded by the parser
+  int name = -1;                    // kName, kNamespaceRef: index into Ast::names
+  Operator op = Operator::kAdd;     // kBinary
+  std::vector<Operator> ops;        // kCompare: one per operand after the first
+  Value constant;                   // kConst
+  std::string text;                 // kAttribute, kNamespaceRef: attribute; kFilter, kTest: its name
+  std::vector<ExprPtr> kids;        // operands in order; kDict: key, value, …; kItem: subject, key; kSlice: subject, start,
+                                    // stop, step (each may be null); kConditional: test, then, else (may be null);
+                                    // kCall: callee; kFilter, kTest: subject (null in a filter block)
+  std::vector<ExprPtr> positional;  // arguments of kCall, kFilter, kTest
+  std::vector<std::pair<std::string, ExprPtr>> named;
+  ExprPtr spread;                    // *args
+  const Builtin* builtin = nullptr;  // kFilter, kTest; null: an unknown name on a path that may never run
 };
 
-enum class StmtKind : uint8_t {
-  kOutput,
-  kIf,
-  kFor,
-  kSet,
-  kSetBlock,
-  kMacro,
-  kCallBlock,
-  kFilterBlock,
-  kWith,
-  kScope,
-  kBreak,
-  kContinue
-};
-
-struct MacroSignature {
-  std::string name;  // empty for a call block
-  std::vector<int> parameters;
-  std::vector<ExprPtr> defaults;  // of the last parameters
-  bool uses_caller = false, uses_kwargs = false, uses_varargs = false;
-};
+enum class StmtKind : uint8_t { kOutput, kIf, kFor, kSet, kSetBlock, kMacro, kFilterBlock, kScope, kBreak, kContinue };
 
 struct Stmt {
-  StmtKind kind;
+  StmtKind kind = StmtKind::kOutput;
   int line;
-  std::string data;          // kOutput: text, when `expr` is null
-  ExprPtr expr;              // kOutput; kSet: value; kFor: iterable; kCallBlock: call; filter of the block kinds
-  ExprPtr target;            // kSet, kSetBlock, kFor
-  ExprPtr test;              // kFor … if
-  bool recursive = false;    // kFor
-  int name = -1;             // kMacro
-  MacroSignature signature;  // kMacro, kCallBlock
-  std::vector<std::pair<ExprPtr, Body>> branches;     // kIf: (test, body)…
-  std::vector<std::pair<ExprPtr, ExprPtr>> bindings;  // kWith: (target, value)…
+  std::string text;                                // kOutput: the data, when `expr` is null; kMacro: its name
+  ExprPtr expr;                                    // kOutput; kSet: value; kFor: iterable; filter of the block kinds
+  ExprPtr target;                                  // kSet, kSetBlock, kFor
+  ExprPtr test;                                    // kFor … if
+  int name = -1;                                   // kMacro
+  std::vector<int> parameters;                     // kMacro
+  std::vector<ExprPtr> defaults;                   // kMacro: of the last parameters
+  std::vector<std::pair<ExprPtr, Body>> branches;  // kIf: (test, body)…
   Body body;
   Body else_body;  // kIf, kFor
 };
 
 struct Ast {
   Body body;
-  std::vector<std::string> names;
-  int loop_name = -1, caller_name = -1, kwargs_name = -1, varargs_name = -1;
+  std::vector<std::string> names;  // the first is "loop"
 };
+constexpr int kLoopName = 0;
 
 }  // namespace choral::text::jinja

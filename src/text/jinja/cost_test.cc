@@ -2,9 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "text/jinja/filters.h"
-#include "text/jinja/methods.h"
-#include "text/jinja/predicates.h"
+#include "text/jinja/builtins.h"
 #include "text/jinja/template.h"
 
 namespace choral::text::jinja {
@@ -53,24 +51,22 @@ TEST(JinjaCost, EveryFilterTestAndMethodPaysForWhatItIsGiven) {
     if (!linear) return free.push_back(std::string(kind) + std::string(name));
     EXPECT_EQ(few.render(source).code(), Code::kTooLarge) << source;
   };
-  for (const auto filters : {text_filters(), sequence_filters(), select_filters(), order_filters(), number_filters()}) {
-    for (const auto& filter : filters) check("|", filter.name, filter.linear, "{{ s|" + std::string(filter.name) + "(s) }}");
-  }
+  for (const auto& filter : filters()) check("|", filter.name, filter.linear, "{{ s|" + std::string(filter.name) + "(s) }}");
   for (const auto& method : text_methods()) {
     const std::string name(method.name);
     check(".", name, method.linear, "{{ s." + name + "() }}");
     check(".", name, true, "{{ ''." + name + "(s, s, s) }}");
     if (method.linear) check(".", name, true, "{% set f = s." + name + " %}{{ f() }}");
   }
-  for (const Kind kind : {Kind::kDict, Kind::kList, Kind::kTuple, Kind::kFloat}) {
-    for (const auto& method : container_methods(kind)) check(".", method.name, method.linear, "");
+  for (const auto& method : methods(Kind::kDict))
+    check(".", method.name, method.linear, "{{ dict." + std::string(method.name) + "() }}");
+  for (const Kind kind : {Kind::kList, Kind::kTuple}) {
+    for (const auto& method : methods(kind)) check(".", method.name, method.linear, "");
   }
   // What stands here must not read its value, or pay for that itself (see the next test).
   EXPECT_THAT(free, UnorderedElementsAre("|length", "|count", "|first", "|last", "|attr", "|default", "|d", ".startswith",
-                                         ".endswith", ".items", ".keys", ".values", ".get", ".copy", ".index", ".count", ".copy",
-                                         ".index", ".count", ".is_integer"));
-  for (const char* test :
-       {"odd", "even", "divisibleby(2)", "lower", "upper", "in(s)", "eq(same)", "ne(same)", "lt(same)", "ge(same)"}) {
+                                         ".endswith", ".get", ".index", ".count", ".index", ".count"));
+  for (const char* test : {"odd", "even", "divisibleby(2)", "in(s)", "eq(same)", "ne(same)", "lt(same)", "ge(same)"}) {
     EXPECT_EQ(few.render(std::string("{{ s is ") + test + " }}").code(), Code::kTooLarge) << test;
   }
 }
@@ -105,24 +101,20 @@ TEST(JinjaCost, OperatorsAndSubscriptsPayForWhatTheyReadOrMake) {
            "{{ s * 2 }}",
            "{{ s % () }}",
            "{{ '%s' % s }}",
-           "{{ '%(k).0s' % {'k': s} }}",
            "{{ '{}'.format(s) }}",
-           "{{ '{:.0}'.format(s) }}",
+           "{{ '{k:s}'.format(k=s) }}",
            "{{ [s]|string }}",
            "{{ [s]|tojson }}",
            "{{ {'a': s}|tojson }}",
            "{{ [s, same]|sort }}",
            "{{ [s, same]|unique|list }}",
-           "{{ [s, same]|max }}",
            "{{ [s, same]|join(s) }}",
            "{{ [1]|map(attribute=s)|list }}",
-           "{{ 1|round(1, *list) }}",
            "{{ s.startswith(same) }}",
-           "{{ e.startswith('a', 500000) }}",
            "{{ s }}",
            "{% for c in s %}{% endfor %}",
            "{% set a, b = s %}",
-           "{{ cycler(*list) }}",
+           "{{ dict.keys() }}",
            "{{ namespace(dict) }}",
        }) {
     EXPECT_EQ(few.render(source).code(), Code::kTooLarge) << source;
@@ -142,11 +134,9 @@ TEST(JinjaCost, WhatReadsLittleCostsLittle) {
 TEST(JinjaCost, SearchesTakeNoSquareTime) {
   Rendering all;
   all.text = std::string(size_t{1} << 23, 'a');
-  for (const char* source :
-       {"{{ (s ~ 'b') in s ~ s }}", "{{ (s ~ s).find(s ~ 'b') }}", "{{ (s ~ s).rfind('b' ~ s) }}", "{{ (s ~ s).count(s ~ 'b') }}",
-        "{{ (s ~ s).split(s ~ 'b')|length }}", "{{ (s ~ s).rsplit('b' ~ s)|length }}", "{{ (s ~ s).partition(s ~ 'b')|length }}",
-        "{{ (s ~ s).rpartition('b' ~ s)|length }}", "{{ (s ~ s).replace(s ~ 'b', '')|length }}",
-        "{{ (s ~ s)|replace(s ~ 'b', '')|length }}", "{{ s.strip('b' ~ s)|length }}"}) {
+  for (const char* source : {"{{ (s ~ 'b') in s ~ s }}", "{{ (s ~ s).find(s ~ 'b') }}", "{{ (s ~ s).count(s ~ 'b') }}",
+                             "{{ (s ~ s).split(s ~ 'b')|length }}", "{{ (s ~ s).replace(s ~ 'b', '')|length }}",
+                             "{{ (s ~ s)|replace(s ~ 'b', '')|length }}", "{{ s.strip('b' ~ s)|length }}"}) {
     const Status status = all.render(source);
     EXPECT_TRUE(status.ok()) << source << ": " << status.to_string();
   }
@@ -156,9 +146,8 @@ TEST(JinjaCost, ListsAreNotMadeBeyondTheirLimit) {
   Rendering small;
   small.limits.max_elements = 400000;  // the lists and dicts above fit
   for (const char* source :
-       {"{{ s.split('a')|length }}", "{{ s.rsplit('a')|length }}", "{{ ('a ' * 500000).split()|length }}",
-        "{{ ('a ' * 500000).rsplit()|length }}", "{{ ('\\n' * 500000).splitlines()|length }}", "{{ s|list|length }}",
-        "{% for c in s %}{% endfor %}", "{{ ('\\n' * 500000)|indent|length }}", "{{ ('a ' * 500000)|striptags|length }}"}) {
+       {"{{ s.split('a')|length }}", "{{ ('a ' * 500000).split()|length }}", "{{ ('\\n' * 500000).splitlines()|length }}",
+        "{{ s|list|length }}", "{% for c in s %}{% endfor %}", "{{ ('\\n' * 500000)|indent|length }}"}) {
     const Status status = small.render(source);
     EXPECT_EQ(status.code(), Code::kTooLarge) << source;
     EXPECT_THAT(status.message(), HasSubstr("max_elements")) << source;
@@ -167,8 +156,8 @@ TEST(JinjaCost, ListsAreNotMadeBeyondTheirLimit) {
 
 TEST(JinjaCost, MessagesAboutNamesStayShort) {
   const Rendering all;
-  for (const char* source :
-       {"{{ {}[s] + 1 }}", "{{ ''|attr(s) + 1 }}", "{{ ('%(' ~ s ~ ')s') % {} }}", "{{ [1]|map(s)|list }}"}) {
+  for (const char* source : {"{{ {}[s] + 1 }}", "{{ ''|attr(s) + 1 }}", "{{ '{' ~ s ~ '}' }}{{ ('{' ~ s ~ '}').format(a=1) }}",
+                             "{{ [1]|map(s)|list }}"}) {
     const Status status = all.render(source);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << source;
     EXPECT_LT(status.message().size(), 1000u) << source;
@@ -187,32 +176,29 @@ TEST(JinjaCost, ObjectsInObjectsAreNoDeeperThanListsInLists) {
   const auto grown = [](const std::string& value) {
     return "{% set ns = namespace(j={}) %}{% for i in range(4000) %}{% set ns.j = " + value + " %}{% endfor %}";
   };
-  const std::string joiners = repeated(50, "joiner(") + "ns.j" + repeated(50, ")");
-  std::string views = "ns.j", reversed = "ns.j", methods = "ns.j", kept = "ns.j";
+  std::string views = "ns.j", reversed = "ns.j", methods = "ns.j";
   for (int i = 0; i < 20; ++i) {
     views = "{'a': " + views + "}.items()";
     reversed = "([" + reversed + "]|reverse)";
     methods = "[" + methods + "].index";
-    kept = "cycler(joiner(" + kept + ")).current";
   }
-  for (const std::string& value : {joiners, views, reversed, methods, kept, "{'a': " + methods + "}['keys']"}) {
+  for (const std::string& value : {views, reversed, methods, "{'a': " + methods + "}['keys']"}) {
     const Status status = all.render(grown(value));
     EXPECT_EQ(status.code(), Code::kTooLarge) << value;
     EXPECT_THAT(status.message(), HasSubstr("max_value_depth")) << value;
   }
   // Both chains are as deep as they may be, and compared.
-  const std::string pair = "{% set ns = namespace(a=1, b=1) %}{% for i in range(90) %}{% set ns.a = {'a': ns.a}.items() %}" +
+  const std::string pair = "{% set ns = namespace(a=1, b=1) %}{% for i in range(60) %}{% set ns.a = {'a': ns.a}.items() %}" +
                            std::string("{% set ns.b = {'a': ns.b}.items() %}{% endfor %}{{ ns.a == ns.b }}");
   EXPECT_TRUE(all.render(pair).ok());
 }
 
-// A loop that is over lives on in what changed() was given.
+// A loop that is over may be kept, but keeps nothing.
 TEST(JinjaCost, LoopsThatAreOverAreNotDestroyedOneInsideTheOther) {
   const Rendering all;
   const Status status = all.render(
-      "{% set ns = namespace(old=0, new=0) %}{% for h in range(4) %}{% for i in range(100000) %}{% for j in [1] %}{% set ns.new "
-      "= loop %}{% endfor %}"
-      "{% if ns.new.changed(ns.old) %}{% set ns.old = ns.new %}{% endif %}{% endfor %}{% endfor %}");
+      "{% set ns = namespace(old=0) %}{% for h in range(4) %}{% for i in range(100000) %}{% for j in [ns.old] %}{% set ns.old = "
+      "loop %}{% endfor %}{% endfor %}{% endfor %}");
   EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
@@ -234,10 +220,6 @@ TEST(JinjaCost, MacrosPayForTheirParametersAndTheirPlace) {
   };
   EXPECT_TRUE(few.render(with_parameters(20)).ok());
   EXPECT_EQ(few.render(with_parameters(1000)).code(), Code::kTooLarge);
-  const std::string names =
-      "{% macro m(a, b, c, d) %}{% endmacro %}{% for i in range(500) %}{{ m.arguments|length }}{% endfor %}";
-  EXPECT_TRUE(Rendering().render(names).ok());
-  EXPECT_EQ(few.render(names).code(), Code::kTooLarge);
   const Status status = Rendering().render(with_parameters(1025));
   EXPECT_EQ(status.code(), Code::kTooLarge);
   EXPECT_THAT(status.message(), HasSubstr("line 1: a macro has more than 1024 parameters"));
@@ -252,12 +234,9 @@ TEST(JinjaCost, NamesAndPathsPayForTheirLookups) {
   EXPECT_EQ(few.render("{% set ns = namespace() %}{{ ns[s] }}").code(), Code::kTooLarge);
   const std::string name = repeated(50000, "n");
   EXPECT_EQ(few.render("{% set ns = namespace() %}{% set ns." + name + " = 1 %}").code(), Code::kTooLarge);
-  EXPECT_EQ(
-      few.render("{% macro m() %}{{ kwargs|length }}{% endmacro %}{% for i in range(20) %}{{ m(" + name + "=1) }}{% endfor %}")
-          .code(),
-      Code::kTooLarge);
+  EXPECT_EQ(few.render("{% for i in range(20) %}{{ namespace(" + name + "=1) }}{% endfor %}").code(), Code::kTooLarge);
   // 4500 parts; their characters alone take less than half of the steps.
-  EXPECT_EQ(few.render("{{ [1]|map(attribute='" + repeated(4500, "a.") + "a', default=0)|list }}").code(), Code::kTooLarge);
+  EXPECT_EQ(few.render("{{ ['a']|map(attribute='" + repeated(4500, "0.") + "0')|list }}").code(), Code::kTooLarge);
 }
 
 TEST(JinjaCost, WhatIsKeptToTheEndCountsAsAllocated) {
@@ -266,11 +245,9 @@ TEST(JinjaCost, WhatIsKeptToTheEndCountsAsAllocated) {
   small.text.resize(kMegabyte / 2);
   const auto repeat = [](const std::string& body) { return "{% for i in range(10000) %}" + body + "{% endfor %}"; };
   EXPECT_TRUE(small.render(repeat("{% set x = 1 %}")).ok());
-  for (const char* body : {"{% set x = namespace() %}", "{% set x = cycler(1) %}"}) {
-    const Status status = small.render(repeat(body));
-    EXPECT_EQ(status.code(), Code::kTooLarge) << body;
-    EXPECT_THAT(status.message(), HasSubstr("max_allocated_bytes")) << body;
-  }
+  const Status kept = small.render(repeat("{% set x = namespace() %}"));
+  EXPECT_EQ(kept.code(), Code::kTooLarge);
+  EXPECT_THAT(kept.message(), HasSubstr("max_allocated_bytes"));
   std::string names = "{% set ns = namespace() %}";
   for (int i = 0; i < 5000; ++i) names += "{% set ns.a" + std::to_string(i) + " = 1 %}";
   for (const std::string& source : {names, std::string("{{ ''.strip(s) }}"), std::string("{{ ''|trim(s) }}")}) {

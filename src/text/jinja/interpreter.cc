@@ -1,17 +1,16 @@
+// The counters, the scopes and the statements; expressions are in evaluate.cc.
 #include "text/jinja/interpreter.h"
 
 #include <algorithm>
 
-#include "text/jinja/access.h"
-#include "text/jinja/filters.h"
-#include "text/jinja/globals.h"
-#include "text/jinja/iterate.h"
-#include "text/jinja/loop.h"
+#include "text/jinja/builtins.h"
+#include "text/jinja/control.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/predicates.h"
-#include "text/jinja/text_form.h"
+#include "text/jinja/print.h"
 
 namespace choral::text::jinja {
+
+using Flow = Interpreter::Flow;
 
 const Value* Scope::find(int name, uint64_t* looked_at) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
@@ -23,13 +22,12 @@ const Value* Scope::find(int name, uint64_t* looked_at) const {
 }
 
 void Scope::set(int name, Value value) {
-  for (auto& [id, old] : variables) {
-    if (id == name) {
-      old = std::move(value);
-      return;
-    }
+  const auto at = std::find_if(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == name; });
+  if (at != variables.end()) {
+    at->second = std::move(value);
+  } else {
+    variables.emplace_back(name, std::move(value));
   }
-  variables.emplace_back(name, std::move(value));
 }
 
 ScopePtr inner_scope(const ScopePtr& parent) {
@@ -51,16 +49,13 @@ Interpreter::Interpreter(const Ast& ast, const RenderLimits& limits, std::option
       root_(std::make_shared<Scope>()),
       steps_left_(limits.max_steps),
       bytes_left_(limits.max_allocated_bytes) {
-  for (const auto& [name, value] : global_functions()) define(name, value);
+  for (const Builtin& function : globals())
+    define(function.name, Value::object(std::make_shared<Function>(&function, Value::none(), false)));
 }
 
 Interpreter::~Interpreter() {
   // Each is still held by kept_ while another lets go of it, so nothing is destroyed in deep recursion.
-  for (const auto& object : kept_) {
-    if (auto* space = dynamic_cast<Namespace*>(object.get())) space->clear();
-    if (auto* loop = dynamic_cast<Loop*>(object.get())) loop->clear();
-    if (auto* cycler = dynamic_cast<Cycler*>(object.get())) cycler->clear();
-  }
+  for (const auto& space : kept_) space->clear();
   root_->variables.clear();
 }
 
@@ -107,21 +102,38 @@ Status Interpreter::pay(bool linear, const Value& subject, const Arguments& args
 }
 
 Status Interpreter::check_elements(uint64_t n) {
-  return n <= limits_.max_elements
-             ? Status()
-             : too_large("a list or dict would hold more than {} elements (max_elements)", limits_.max_elements);
+  if (n <= limits_.max_elements) return {};
+  return too_large("a list or dict would hold more than {} elements (max_elements)", limits_.max_elements);
 }
 
 Status Interpreter::check_text(uint64_t bytes) {
-  return bytes <= limits_.max_string_bytes
-             ? Status()
-             : too_large("a text would be longer than {} bytes (max_string_bytes)", limits_.max_string_bytes);
+  if (bytes <= limits_.max_string_bytes) return {};
+  return too_large("a text would be longer than {} bytes (max_string_bytes)", limits_.max_string_bytes);
 }
 
-Result<Value> Interpreter::iterator(std::string_view type, Values items, Status error) {
-  uint32_t depth = 0;
-  for (const Value& item : items) depth = std::max(depth, item.depth());
-  return object(std::make_shared<Iterator>(type, std::make_shared<const Values>(std::move(items)), depth, std::move(error)));
+Result<Value> Interpreter::iterator(Values items) {
+  CHORAL_TRY(Value elements, list(std::move(items)));
+  return object(std::make_shared<Series>(Series::Type::kIterator, std::move(elements)));
+}
+
+Result<Value> Interpreter::view(const Value& dict, Series::Type type) {
+  CHORAL_RETURN_IF_ERROR(allocated(dict.dict().size() * (type == Series::Type::kItems ? 5 : 1) * sizeof(Value)));
+  Values items;
+  for (const auto& [key, value] : dict.dict().entries()) {
+    if (type == Series::Type::kItems) {
+      CHORAL_TRY(Value pair, tuple({key, value}));
+      items.push_back(std::move(pair));
+    } else {
+      items.push_back(type == Series::Type::kKeys ? key : value);
+    }
+  }
+  CHORAL_TRY(Value elements, list(std::move(items)));
+  return object(std::make_shared<Series>(type, std::move(elements), dict));
+}
+
+Value Interpreter::make_namespace(Dict attributes) {
+  kept_.push_back(std::make_shared<Namespace>(std::move(attributes)));
+  return Value::object(kept_.back());
 }
 
 Result<std::string> Interpreter::render() {
@@ -130,250 +142,136 @@ Result<std::string> Interpreter::render() {
   return out;
 }
 
-// What an operation made is paid for after it was made; single operations check their own size before.
-Result<Value> Interpreter::charged(Result<Value> made) {
-  if (!made.ok()) return made;
-  const Value& value = *made;
-  uint64_t bytes = 0;
-  if (value.is_string()) bytes = value.str().size();
-  if (value.is_list() || value.is_tuple()) bytes = value.items().size() * sizeof(Value);
-  if (value.is_dict()) bytes = value.dict().size() * 4 * sizeof(Value);
-  if (const auto* iterator = value.object_as<Iterator>()) bytes = iterator->remaining() * sizeof(Value);
-  CHORAL_RETURN_IF_ERROR(allocated(bytes));
-  return made;
+Status Interpreter::append(std::string_view text, std::string* out) {
+  CHORAL_RETURN_IF_ERROR(check_text(out->size() + text.size()));
+  CHORAL_RETURN_IF_ERROR(allocated(text.size()));
+  out->append(text);
+  return {};
 }
 
-Result<Value> Interpreter::eval(const Expr& expr, const ScopePtr& scope) {
-  if (expr.kind == ExprKind::kConst) return expr.constant;
-  DepthGuard depth(this);
-  Status status = depth.check();
-  if (status.ok()) status = step();
-  Result<Value> result = status.ok() ? eval_node(expr, scope) : Result<Value>(std::move(status));
-  if (!result.ok() && error_line_ == 0) error_line_ = expr.line;
-  return result;
-}
-
-Result<Value> Interpreter::eval_name(const Expr& expr, const ScopePtr& scope) {
-  uint64_t looked_at = 0;
-  const Value* found = scope->find(expr.name, &looked_at);
-  CHORAL_RETURN_IF_ERROR(step(looked_at / 16));
-  if (found != nullptr) return *found;
-  return Value::undefined(fmt::format("{} is undefined", name_repr(ast_.names[expr.name])));
-}
-
-Result<Values> Interpreter::eval_all(const std::vector<ExprPtr>& exprs, const ScopePtr& scope) {
-  Values out;
-  out.reserve(exprs.size());
-  for (const auto& expr : exprs) {
-    CHORAL_TRY(Value value, eval(*expr, scope));
-    out.push_back(std::move(value));
+Result<Flow> Interpreter::exec(const Body& body, const ScopePtr& scope, std::string* out) {
+  for (const auto& stmt : body) {
+    DepthGuard depth(this);
+    Status status = depth.check();
+    if (status.ok()) status = step();
+    Result<Flow> flow = status.ok() ? exec_stmt(*stmt, scope, out) : Result<Flow>(std::move(status));
+    if (!flow.ok() && error_line_ == 0) error_line_ = stmt->line;
+    if (!flow.ok() || *flow != Flow::kNormal) return flow;
   }
-  return out;
+  return Flow::kNormal;
 }
 
-Result<Value> Interpreter::eval_node(const Expr& expr, const ScopePtr& scope) {
-  switch (expr.kind) {
-    case ExprKind::kConst: return expr.constant;
-    case ExprKind::kName: return eval_name(expr, scope);
-    case ExprKind::kTuple:
-    case ExprKind::kList: {
-      CHORAL_TRY(Values items, eval_all(expr.kids, scope));
-      return charged(expr.kind == ExprKind::kList ? list(std::move(items)) : tuple(std::move(items)));
-    }
-    case ExprKind::kDict: return eval_dict(expr, scope);
-    case ExprKind::kAnd:
-    case ExprKind::kOr: {
-      CHORAL_TRY(Value left, eval(*expr.kids[0], scope));
-      if (truth(left) == (expr.kind == ExprKind::kOr)) return left;
-      return eval(*expr.kids[1], scope);
-    }
-    case ExprKind::kNot: {
-      CHORAL_TRY(const Value operand, eval(*expr.kids[0], scope));
-      return Value::boolean(!truth(operand));
-    }
-    case ExprKind::kNegate:
-    case ExprKind::kPositive: {
-      CHORAL_TRY(const Value operand, eval(*expr.kids[0], scope));
-      return expr.kind == ExprKind::kNegate ? negate(operand) : positive(operand);
-    }
-    case ExprKind::kBinary: {
-      CHORAL_TRY(const Value left, eval(*expr.kids[0], scope));
-      CHORAL_TRY(const Value right, eval(*expr.kids[1], scope));
-      return charged(binary(*this, expr.op, left, right));
-    }
-    case ExprKind::kConcat: {
-      std::string out;
-      for (const auto& kid : expr.kids) {
-        CHORAL_TRY(const Value value, eval(*kid, scope));
-        CHORAL_TRY(const std::string text, to_text(*this, value));
-        CHORAL_RETURN_IF_ERROR(check_text(out.size() + text.size()));
-        out += text;
+Result<Flow> Interpreter::exec_stmt(const Stmt& stmt, const ScopePtr& scope, std::string* out) {
+  switch (stmt.kind) {
+    case StmtKind::kOutput: {
+      if (stmt.expr == nullptr) {
+        CHORAL_RETURN_IF_ERROR(append(stmt.text, out));
+        return Flow::kNormal;
       }
-      return charged(Value::text(std::move(out)));
+      CHORAL_TRY(const Value value, eval(*stmt.expr, scope));
+      CHORAL_TRY(const std::string text, to_text(*this, value));
+      CHORAL_RETURN_IF_ERROR(append(text, out));
+      return Flow::kNormal;
     }
-    case ExprKind::kCompare: return eval_compare(expr, scope);
-    case ExprKind::kConditional: return eval_conditional(expr, scope);
-    case ExprKind::kAttribute: {
-      CHORAL_TRY(const Value object, eval(*expr.kids[0], scope));
-      return get_attribute(*this, object, expr.text);
-    }
-    case ExprKind::kItem: {
-      CHORAL_TRY(const Value object, eval(*expr.kids[0], scope));
-      if (expr.kids[1]->kind == ExprKind::kSlice) {
-        CHORAL_TRY(const Value key, eval(*expr.kids[1], scope));
-        return charged(get_slice(*this, object, key.items()[0], key.items()[1], key.items()[2]));
+    case StmtKind::kIf:
+      for (const auto& [test, body] : stmt.branches) {
+        CHORAL_TRY(const Value value, eval(*test, scope));
+        if (truth(value)) return exec(body, scope, out);
       }
-      CHORAL_TRY(const Value key, eval(*expr.kids[1], scope));
-      return get_item(*this, object, key);
+      return exec(stmt.else_body, scope, out);
+    case StmtKind::kFor: return exec_for(stmt, scope, out);
+    case StmtKind::kSet: {
+      CHORAL_TRY(Value value, eval(*stmt.expr, scope));
+      CHORAL_RETURN_IF_ERROR(assign(*stmt.target, std::move(value), scope));
+      return Flow::kNormal;
     }
-    case ExprKind::kSlice: return eval_slice(expr, scope);
-    case ExprKind::kCall: return charged(eval_call(expr, scope, nullptr));
-    case ExprKind::kFilter: return charged(eval_filter(expr, scope, nullptr));
-    case ExprKind::kTest: return eval_test(expr, scope);
-    case ExprKind::kNamespaceRef: break;
-  }
-  return internal_error("an assignment target was evaluated");
-}
-
-Result<Value> Interpreter::eval_dict(const Expr& expr, const ScopePtr& scope) {
-  Dict entries;
-  for (size_t i = 0; i + 1 < expr.kids.size(); i += 2) {
-    CHORAL_TRY(Value key, eval(*expr.kids[i], scope));
-    CHORAL_TRY(Value value, eval(*expr.kids[i + 1], scope));
-    CHORAL_RETURN_IF_ERROR(lookup_cost(key));
-    if (!hashable(key)) return invalid_argument("unhashable type: '{}'", type_name(key));
-    entries.set(std::move(key), std::move(value));
-  }
-  return charged(dict(std::move(entries)));
-}
-
-Result<Value> Interpreter::eval_compare(const Expr& expr, const ScopePtr& scope) {
-  CHORAL_TRY(Value left, eval(*expr.kids[0], scope));
-  for (size_t i = 0; i < expr.ops.size(); ++i) {
-    CHORAL_TRY(Value right, eval(*expr.kids[i + 1], scope));
-    CHORAL_TRY(const bool holds, compare(*this, expr.ops[i], left, right));
-    if (!holds) return Value::boolean(false);
-    left = std::move(right);
-  }
-  return Value::boolean(true);
-}
-
-Result<Value> Interpreter::eval_conditional(const Expr& expr, const ScopePtr& scope) {
-  CHORAL_TRY(const Value test, eval(*expr.kids[0], scope));
-  if (truth(test)) return eval(*expr.kids[1], scope);
-  if (expr.kids[2]) return eval(*expr.kids[2], scope);
-  return Value::undefined(
-      fmt::format("the inline if-expression on line {} evaluated to false and no else section was defined.", expr.line));
-}
-
-Result<Value> Interpreter::eval_slice(const Expr& expr, const ScopePtr& scope) {
-  Values parts;
-  for (const auto& kid : expr.kids) {
-    Value part = Value::none();
-    if (kid) {
-      CHORAL_TRY(part, eval(*kid, scope));
+    case StmtKind::kMacro:
+      CHORAL_RETURN_IF_ERROR(step(scope->variables.size() / 16));
+      scope->set(stmt.name, Value::object(std::make_shared<Macro>(stmt, scope)));
+      return Flow::kNormal;
+    case StmtKind::kBreak: return Flow::kBreak;
+    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kScope: {
+      const ScopePtr inner = inner_scope(scope);
+      Result<Flow> flow = exec(stmt.body, inner, out);
+      inner->variables.clear();
+      return flow;
     }
-    parts.push_back(std::move(part));
+    case StmtKind::kSetBlock:
+    case StmtKind::kFilterBlock: return exec_capture(stmt, scope, out);
   }
-  return tuple(std::move(parts));
+  return internal_error("a statement of no kind");
 }
 
-Result<Arguments> Interpreter::eval_arguments(const CallArguments& arguments, const ScopePtr& scope) {
-  Arguments out;
-  CHORAL_TRY(out.positional, eval_all(arguments.positional, scope));
-  for (const auto& [name, expr] : arguments.named) {
-    CHORAL_TRY(Value value, eval(*expr, scope));
-    CHORAL_RETURN_IF_ERROR(look(name.size()));
-    out.named.emplace_back(name, std::move(value));
-  }
-  if (arguments.spread) {
-    CHORAL_TRY(const Value rest, eval(*arguments.spread, scope));
-    CHORAL_TRY(const auto items, elements_of(*this, rest));
-    CHORAL_RETURN_IF_ERROR(step(items->size()));
-    CHORAL_RETURN_IF_ERROR(allocated(items->size() * sizeof(Value)));
-    out.positional.insert(out.positional.end(), items->begin(), items->end());
-  }
-  if (arguments.spread_named) {
-    CHORAL_TRY(const Value rest, eval(*arguments.spread_named, scope));
-    if (!rest.is_dict()) return invalid_argument("argument after ** must be a mapping, not {}", type_name(rest));
-    std::vector<std::string_view> seen;
-    for (const auto& entry : out.named) seen.push_back(entry.first);
-    CHORAL_RETURN_IF_ERROR(step(rest.dict().size() * (1 + seen.size())));
-    for (const auto& [key, value] : rest.dict().entries()) {
-      if (!key.is_string()) return invalid_argument("keywords must be strings");
-      if (std::find(seen.begin(), seen.end(), key.str()) != seen.end())
-        return invalid_argument("got multiple values for keyword argument {}", name_repr(key.str()));
-      CHORAL_RETURN_IF_ERROR(allocated(key.str().size() + 2 * sizeof(Value)));
-      out.named.emplace_back(key.str(), value);
+// {% set x %}…{% endset %} and {% filter f %}…{% endfilter %}
+Result<Flow> Interpreter::exec_capture(const Stmt& stmt, const ScopePtr& scope, std::string* out) {
+  const ScopePtr inner = inner_scope(scope);
+  std::string text;
+  Result<Flow> flow = exec(stmt.body, inner, &text);
+  if (flow.ok() && *flow == Flow::kNormal) {
+    const Value block = Value::text(std::move(text));
+    Result<Value> value = stmt.expr ? charged(eval_builtin(*stmt.expr, inner, &block)) : Result<Value>(block);
+    Status status = value.status();
+    if (status.ok() && stmt.kind == StmtKind::kSetBlock) {
+      status = assign(*stmt.target, *std::move(value), scope);
+    } else if (status.ok()) {
+      status = value->is_string() ? append(value->str(), out)
+                                  : invalid_argument("a filter block must give str, not {}", type_name(*value));
     }
+    if (!status.ok()) flow = std::move(status);
   }
-  return out;
+  inner->variables.clear();
+  return flow;
 }
 
-Result<Value> Interpreter::call(const Value& callee, Arguments& args) {
-  CHORAL_RETURN_IF_ERROR(check_defined(callee));
-  if (!callee.is_object()) return invalid_argument("'{}' object is not callable", type_name(callee));
-  return callee.object()->call(*this, args);
+Status Interpreter::assign(const Expr& target, Value value, const ScopePtr& scope) {
+  if (target.kind == ExprKind::kName) {
+    CHORAL_RETURN_IF_ERROR(step(scope->variables.size() / 16));
+    return scope->set(target.name, std::move(value)), Status();
+  }
+  if (target.kind == ExprKind::kNamespaceRef) {
+    uint64_t looked_at = 0;
+    const Value* found = scope->find(target.name, &looked_at);
+    CHORAL_RETURN_IF_ERROR(step(looked_at / 16));
+    auto* space = found != nullptr ? found->object_as<Namespace>() : nullptr;
+    if (space == nullptr) return invalid_argument("cannot assign attribute on non-namespace object");
+    CHORAL_RETURN_IF_ERROR(walk(target.text.size()));
+    if (!space->has(target.text)) CHORAL_RETURN_IF_ERROR(allocated(Namespace::kEntryBytes));
+    return space->set(target.text, std::move(value)), Status();
+  }
+  if (!is_iterable(value)) return invalid_argument("cannot unpack non-iterable {} object", type_name(value));
+  CHORAL_TRY(const Value elements, elements_of(*this, value));
+  const size_t wanted = target.kids.size(), got = elements.items().size();
+  if (got < wanted) return invalid_argument("not enough values to unpack (expected {}, got {})", wanted, got);
+  if (got > wanted) return invalid_argument("too many values to unpack (expected {})", wanted);
+  for (size_t i = 0; i < wanted; ++i) CHORAL_RETURN_IF_ERROR(assign(*target.kids[i], elements.items()[i], scope));
+  return {};
 }
 
-Result<Value> Interpreter::eval_call(const Expr& expr, const ScopePtr& scope, const Value* caller) {
-  const Expr& target = *expr.kids[0];
-  if (target.kind == ExprKind::kAttribute && caller == nullptr) {
-    // x.method(…) without making the bound method.
-    CHORAL_TRY(const Value self, eval(*target.kids[0], scope));
-    if (const Method* method = self.is_object() ? nullptr : find_method(self, target.text)) {
-      CHORAL_TRY(Arguments args, eval_arguments(expr.arguments, scope));
-      CHORAL_RETURN_IF_ERROR(pay(method->linear, self, args));
-      return method->body(*this, self, args);
+Result<Flow> Interpreter::exec_for(const Stmt& stmt, const ScopePtr& outer, std::string* out) {
+  CHORAL_TRY(const Value iterable, eval(*stmt.expr, outer));
+  CHORAL_TRY(auto source, iterate(*this, iterable));
+  const auto loop = std::make_shared<Loop>(*this, stmt, outer, std::move(source), length_of(iterable));
+  const ScopePtr scope = inner_scope(outer);
+  const auto run = [&]() -> Result<Flow> {
+    bool to_the_end = false;  // of the body at least once: Jinja's condition for skipping else, odd as it is
+    while (true) {
+      CHORAL_TRY(const bool more, loop->advance());
+      if (!more) break;
+      scope->variables.clear();
+      scope->set(kLoopName, Value::object(loop));
+      CHORAL_RETURN_IF_ERROR(assign(*stmt.target, loop->current(), scope));
+      CHORAL_TRY(const Flow flow, exec(stmt.body, scope, out));
+      if (flow == Flow::kBreak) break;
+      if (flow == Flow::kNormal) to_the_end = true;
     }
-    CHORAL_TRY(const Value callee, get_attribute(*this, self, target.text));
-    CHORAL_TRY(Arguments args, eval_arguments(expr.arguments, scope));
-    return call(callee, args);
-  }
-  CHORAL_TRY(const Value callee, eval(target, scope));
-  CHORAL_TRY(Arguments args, eval_arguments(expr.arguments, scope));
-  if (caller != nullptr) args.named.emplace_back("caller", *caller);
-  return call(callee, args);
-}
-
-Result<Value> Interpreter::eval_filter(const Expr& expr, const ScopePtr& scope, const Value* subject) {
-  Value value;
-  if (subject != nullptr && (expr.kids.empty() || expr.kids[0] == nullptr)) {
-    value = *subject;
-  } else if (subject != nullptr) {
-    CHORAL_TRY(value, eval_filter(*expr.kids[0], scope, subject));
-  } else {
-    CHORAL_TRY(value, eval(*expr.kids[0], scope));
-  }
-  if (expr.filter == nullptr) return invalid_argument("No filter named '{}' found.", expr.text);
-  CHORAL_TRY(Arguments args, eval_arguments(expr.arguments, scope));
-  CHORAL_RETURN_IF_ERROR(pay(expr.filter->linear, value, args));
-  return expr.filter->body(*this, value, args);
-}
-
-Result<Value> Interpreter::eval_test(const Expr& expr, const ScopePtr& scope) {
-  CHORAL_TRY(const Value value, eval(*expr.kids[0], scope));
-  if (expr.test == nullptr) return invalid_argument("No test named '{}' found.", expr.text);
-  CHORAL_TRY(Arguments args, eval_arguments(expr.arguments, scope));
-  CHORAL_RETURN_IF_ERROR(pay(expr.test->linear, value, args));
-  CHORAL_TRY(const bool holds, expr.test->body(*this, value, args));
-  return Value::boolean(holds);
-}
-
-Result<Value> Interpreter::apply_filter(std::string_view name, const Value& subject, Arguments& args) {
-  const FilterEntry* filter = find_filter(name);
-  if (filter == nullptr) return invalid_argument("No filter named '{}'.", cut_name(name));
-  DepthGuard depth(this);
-  CHORAL_RETURN_IF_ERROR(depth.check());
-  CHORAL_RETURN_IF_ERROR(pay(filter->linear, subject, args));
-  return charged(filter->body(*this, subject, args));
-}
-
-Result<bool> Interpreter::apply_test(std::string_view name, const Value& subject, Arguments& args) {
-  const TestEntry* test = find_predicate(name);
-  if (test == nullptr) return invalid_argument("No test named '{}'.", cut_name(name));
-  CHORAL_RETURN_IF_ERROR(pay(test->linear, subject, args));
-  return test->body(*this, subject, args);
+    scope->variables.clear();
+    return to_the_end ? Flow::kNormal : exec(stmt.else_body, scope, out);
+  };
+  Result<Flow> flow = run();
+  scope->variables.clear();
+  loop->clear();
+  return flow;
 }
 
 }  // namespace choral::text::jinja

@@ -26,6 +26,7 @@ struct Scope {
   void set(int name, Value value);                         // here
 };
 using ScopePtr = std::shared_ptr<Scope>;
+ScopePtr inner_scope(const ScopePtr& parent);
 
 class Interpreter {
  public:
@@ -58,28 +59,21 @@ class Interpreter {
   Status check_text(uint64_t bytes);  // before a text of this size is made: max_string_bytes
   Status check_elements(uint64_t n);  // before a list of this length is made: max_elements
   Result<Value> list(Values items) { return make_list(std::move(items), limits_); }
-  Result<Value> tuple(Values items) { return make_tuple(std::move(items), limits_); }
+  Result<Value> tuple(Values items) { return make_sequence(Kind::kTuple, std::move(items), limits_); }
   Result<Value> dict(Dict entries) { return make_dict(std::move(entries), limits_); }
   Result<Value> object(std::shared_ptr<Object> object) { return make_object(std::move(object), limits_); }
-  Result<Value> iterator(std::string_view type, Values items, Status error = {});
-  // Objects that can hold values after their creation: emptied at the end, so that rings do not leak.
-  template <class T, class... Args>
-  std::shared_ptr<T> keep(Args&&... args) {
-    auto made = std::make_shared<T>(std::forward<Args>(args)...);
-    kept_.push_back(made);
-    return made;
-  }
-  void keep_object(std::shared_ptr<Object> object) { kept_.push_back(std::move(object)); }
+  Result<Value> iterator(Values items);                      // over these
+  Result<Value> view(const Value& dict, Series::Type type);  // keys, values or items of a dict
+  Value make_namespace(Dict attributes);
 
-  Result<Value> call(const Value& callee, Arguments& args);
-  Result<Value> apply_filter(std::string_view name, const Value& subject, Arguments& args);
-  Result<bool> apply_test(std::string_view name, const Value& subject, Arguments& args);
+  // By name, as map, select and the like call them.
+  Result<Value> apply(std::string_view kind, std::string_view name, const Value& subject, Arguments& args);
 
-  // For macros and loops, which run tree again (run_block.cc).
+  // For macros and loops, which run tree again.
   enum class Flow { kNormal, kBreak, kContinue };
   Result<Value> eval(const Expr& expr, const ScopePtr& scope);
   Result<Flow> exec(const Body& body, const ScopePtr& scope, std::string* out);
-  Status loop_over(const Stmt& stmt, const Value& iterable, int depth, const ScopePtr& outer, std::string* out, Flow* flow);
+  Status assign(const Expr& target, Value value, const ScopePtr& scope);
   const Ast& ast() const { return ast_; }
   struct DepthGuard {
     explicit DepthGuard(Interpreter* interp) : interp_(interp) { ++interp_->depth_; }
@@ -91,42 +85,35 @@ class Interpreter {
    private:
     Interpreter* interp_;
   };
-  Status assign(const Expr& target, Value value, const ScopePtr& scope);
 
  private:
   Result<Value> eval_node(const Expr& expr, const ScopePtr& scope);
   Result<Value> eval_name(const Expr& expr, const ScopePtr& scope);
   Result<Value> eval_dict(const Expr& expr, const ScopePtr& scope);
+  Result<Value> eval_concat(const Expr& expr, const ScopePtr& scope);
   Result<Value> eval_compare(const Expr& expr, const ScopePtr& scope);
   Result<Value> eval_conditional(const Expr& expr, const ScopePtr& scope);
-  Result<Value> eval_slice(const Expr& expr, const ScopePtr& scope);
-  Result<Value> eval_call(const Expr& expr, const ScopePtr& scope, const Value* caller);
-  Result<Value> eval_filter(const Expr& expr, const ScopePtr& scope, const Value* subject);
-  Result<Value> eval_test(const Expr& expr, const ScopePtr& scope);
-  Result<Values> eval_all(const std::vector<ExprPtr>& exprs, const ScopePtr& scope);
-  Result<Arguments> eval_arguments(const CallArguments& arguments, const ScopePtr& scope);
+  Result<Value> eval_call(const Expr& expr, const ScopePtr& scope);
+  Result<Value> eval_builtin(const Expr& expr, const ScopePtr& scope, const Value* block);  // a filter (of a block) or test
+  Result<Values> eval_all(const std::vector<ExprPtr>& exprs, const ScopePtr& scope);        // None where there is none
+  Result<Arguments> eval_arguments(const Expr& call, const ScopePtr& scope);
   Result<Value> charged(Result<Value> made);
 
   Result<Flow> exec_stmt(const Stmt& stmt, const ScopePtr& scope, std::string* out);
-  Result<Flow> exec_if(const Stmt& stmt, const ScopePtr& scope, std::string* out);
-  Status exec_output(const Stmt& stmt, const ScopePtr& scope, std::string* out);
-  Result<Flow> exec_for(const Stmt& stmt, const ScopePtr& scope, std::string* out);
-  Result<Flow> exec_block_kind(const Stmt& stmt, const ScopePtr& scope, std::string* out);
+  Result<Flow> exec_for(const Stmt& stmt, const ScopePtr& outer, std::string* out);
+  Result<Flow> exec_capture(const Stmt& stmt, const ScopePtr& scope, std::string* out);
   Status append(std::string_view text, std::string* out);
-  Value make_macro(const Stmt& stmt, const ScopePtr& scope);
 
   const Ast& ast_;
   const RenderLimits& limits_;
   std::optional<int64_t> now_unix_s_;
   ScopePtr root_;
-  std::vector<std::shared_ptr<Object>> kept_;
+  std::vector<std::shared_ptr<Namespace>> kept_;  // they can hold values after their creation, rings too: emptied at the end
   int64_t steps_left_;
   int64_t bytes_left_;
   int depth_ = 0;
   int error_line_ = 0;
   bool raised_ = false;
 };
-
-ScopePtr inner_scope(const ScopePtr& parent);
 
 }  // namespace choral::text::jinja

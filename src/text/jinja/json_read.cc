@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "text/jinja/json.h"
+#include "text/jinja/value.h"
 
 namespace choral::text::jinja {
 namespace {
@@ -8,6 +8,13 @@ namespace {
 // Events of the parser, whose own stack is a bit vector: depth is bounded here, not by the machine's stack.
 class Builder {
  public:
+  // The member types that nlohmann's parser asks for.
+  using number_integer_t = int64_t;
+  using number_unsigned_t = uint64_t;
+  using number_float_t = double;
+  using string_t = std::string;
+  using binary_t = nlohmann::json::binary_t;
+
   explicit Builder(const RenderLimits& limits) : limits_(limits) {}
 
   bool null() { return add(Value::none()); }
@@ -21,7 +28,7 @@ class Builder {
     return add(Value::number(d));
   }
   bool string(std::string& s) { return add(Value::text(std::move(s))); }
-  bool binary(nlohmann::json::binary_t&) { return false; }
+  bool binary(binary_t&) { return false; }
   bool start_object(size_t) { return open(true); }
   bool start_array(size_t) { return open(false); }
   bool key(std::string& s) {
@@ -94,20 +101,10 @@ class Builder {
   Status status_;
 };
 
-// The adapter carries the member types that nlohmann's parser asks for.
-struct Handler : Builder {
-  using Builder::Builder;
-  using number_integer_t = int64_t;
-  using number_unsigned_t = uint64_t;
-  using number_float_t = double;
-  using string_t = std::string;
-  using binary_t = nlohmann::json::binary_t;
-};
-
 }  // namespace
 
 Result<Value> read_json(std::string_view text, const RenderLimits& limits) {
-  Handler handler(limits);
+  Builder handler(limits);
   nlohmann::json::sax_parse(text.begin(), text.end(), &handler);
   return std::move(handler).finish();
 }

@@ -2,7 +2,6 @@
 // An error row holds the message of the failure without line and context.
 #include <gtest/gtest.h>
 
-#include "text/jinja/json.h"
 #include "text/jinja/template.h"
 
 namespace choral::text::jinja {
@@ -44,8 +43,8 @@ TEST(JinjaLanguage, Literals) {
   check({
       {R"~({{ 'a\n\t\x41\u00e9\\\'' ~ \"it's\" }})~", R"~(line 1: unexpected character '\')~", true},
       {R"~({{ 'a\dé' }})~", R"~(a\dé)~"},
-      {R"~({{ 1_000 }} {{ 0x1F }} {{ 0b11 }} {{ 0o17 }} {{ 1.5e3 }} {{ 2.50 }} {{ 1e16 }} {{ 1e-5 }} {{ 123456789.125 }})~",
-       R"~(1000 31 3 15 1500.0 2.5 1e+16 1e-05 123456789.125)~"},
+      {R"~({{ 1.5e3 }} {{ 2.50 }} {{ 1e16 }} {{ 1e-5 }} {{ 123456789.125 }} {{ 0.0001 }} {{ -0.0 }} {{ 1e15 }})~",
+       R"~(1500.0 2.5 1e+16 1e-05 123456789.125 0.0001 -0.0 1000000000000000.0)~"},
       {R"~({{ [1, 'a', none, true, 1.0] }}{{ (1,) }}{{ () }}{{ {'a': [1], 2: 'b'} }})~",
        R"~([1, 'a', None, True, 1.0](1,)(){'a': [1], 2: 'b'})~"},
       {R"~({{ 'a' 'b' "c" }})~", R"~(abc)~"},
@@ -56,8 +55,8 @@ TEST(JinjaLanguage, Literals) {
 
 TEST(JinjaLanguage, Operators) {
   check({
-      {R"~({{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 4 / 2 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }})~",
-       R"~(3 -4 -2 2 3.5 2.0 1024 0.5 3.0 0.5)~"},
+      {R"~({{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 4 / 2 }} {{ 2 ** 10 }})~",
+       R"~(3 -4 -2 2 3.5 2.0 1024)~"},
       {R"~({{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 1 + 2 ~ 3 * 4 }})~", R"~(unsupported operand type(s) for +: 'int' and 'str')~",
        true},
       {R"~({{ 'a' * 3 }} {{ [1] * 2 }} {{ 2 * 'ab' }} {{ (1, 2) + (3,) }})~", R"~(aaa [1, 1] abab (1, 2, 3))~"},
@@ -130,8 +129,8 @@ TEST(JinjaLanguage, Sandbox) {
 
 TEST(JinjaLanguage, ForLoops) {
   check({
-      {R"~({% for x in lst %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.cycle('a','b') }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.depth }}{{ loop.changed(x) }};{% endfor %})~",
-       R"~(1032TrueFalse3a11True;2121FalseFalse3b321True;3210FalseTrue3a11True;)~"},
+      {R"~({% for x in lst %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.cycle('a','b') }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.depth }};{% endfor %})~",
+       R"~(1032TrueFalse3a11;2121FalseFalse3b321;3210FalseTrue3a11;)~"},
       {R"~({% for x in lst if x > 1 %}{{ loop.index }}/{{ loop.length }}={{ x }} {% else %}none{% endfor %})~",
        R"~(1/2=3 2/2=2 )~"},
       {R"~({% for x in [] %}{% else %}empty{% endfor %})~", R"~(empty)~"},
@@ -140,8 +139,6 @@ TEST(JinjaLanguage, ForLoops) {
       {R"~({% for x in range(10) %}{% if x == 2 %}{% continue %}{% endif %}{% if x > 4 %}{% break %}{% endif %}{{ x }}{% endfor %})~",
        R"~(0134)~"},
       {R"~({% for x in lst %}{% break %}{% else %}Jinja runs else here{% endfor %})~", R"~(Jinja runs else here)~"},
-      {R"~({% for x in [1, [2, [3]]] recursive %}{{ loop.depth }}{% if x is iterable %}({{ loop(x) }}){% else %}{{ x }}{% endif %}{% endfor %})~",
-       R"~(111(222(33)))~"},
       {R"~({% for x in 'héy' %}{{ x }},{% endfor %}{% for k in dct %}{{ k }}{% endfor %})~", R"~(h,é,y,bA)~"},
       {R"~({% for a in lst %}{% for b in lst %}{{ loop.index }}{% endfor %}{{ loop.index }}{% endfor %})~", R"~(123112321233)~"},
       {R"~({% for a, b in [(1, 2, 3)] %}{% endfor %})~", R"~(too many values to unpack (expected 2))~", true},
@@ -163,7 +160,6 @@ TEST(JinjaLanguage, Scopes) {
       {R"~({% set a, b = 1, [2] %}{{ a }}{{ b }}{% set (c, d) = 'xy' %}{{ c }}{{ d }})~", R"~(1[2]xy)~"},
       {R"~({% set x %}block {{ 1 }}{% endset %}[{{ x }}]{% set y | upper | trim %} up {% endset %}[{{ y }}])~",
        R"~([block 1][UP])~"},
-      {R"~({% with a = 1, b = num %}{{ a }}{{ b }}{% set q = 3 %}{% endwith %}{{ a }}{{ q }})~", R"~(17)~"},
       {R"~({% set dct.b = 3 %})~", R"~(cannot assign attribute on non-namespace object)~", true},
       {R"~({% for i in [1,2] %}{{ x }}{% set x = i %}{{ x }}{% endfor %})~", R"~(12)~"},
       {R"~({% generation %}{% set z = 1 %}{{ z }}{% endgeneration %}{{ z }})~", R"~(1)~"},
@@ -175,17 +171,14 @@ TEST(JinjaLanguage, Macros) {
   check({
       {R"~({% macro m(a, b='B', c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }}|{{ m(1, c=2) }}|{{ m(b=3, a=4) }}|{{ m() }})~",
        R"~(1B1|1B2|434|B)~"},
-      {R"~({% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, x=3) }})~", R"~((1, 2){'x': 3})~"},
-      {R"~({% macro m(t) %}<{{ caller(t) }}>{% endmacro %}{% call(x) m(5) %}got {{ x }}{{ num }}{% endcall %})~",
-       R"~(<got 57>)~"},
+      {R"~({% macro m(a, b, c=3) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(*[1, 2]) }}{{ m(0, *'xy') }})~", R"~(1230xy)~"},
+      {R"~({% macro m(kwargs) %}{{ kwargs }}{% endmacro %}{{ m(1) }}{{ kwargs }})~", R"~(1)~"},
       {R"~({% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }})~", R"~(3210)~"},
       {R"~({% macro m(a) %}{% endmacro %}{{ m(1, 2) }})~", R"~(macro 'm' takes not more than 1 argument(s))~", true},
       {R"~({% macro m(a) %}{% endmacro %}{{ m(b=2) }})~", R"~(macro 'm' takes no keyword argument 'b')~", true},
       {R"~({{ m() }}{% macro m() %}{% endmacro %})~", R"~('m' is undefined)~", true},
       {R"~({% macro m() %}{{ later }}{% endmacro %}{% set later = 'L' %}{{ m() }})~", R"~(L)~"},
       {R"~({% macro m(a) %}{{ a is defined }}{{ a + 1 }}{% endmacro %}{{ m() }})~", R"~(parameter 'a' was not provided)~", true},
-      {R"~({% macro m(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ m(*[1, 2]) }}{{ m(**{'a': 3, 'b': 4}) }}{{ m.name }})~",
-       R"~(1234m)~"},
   });
 }
 
@@ -263,12 +256,9 @@ b' | indent('> ', blank=true) }})~",
   b|a
 > 
 > b)~"},
-      {R"~({{ 'x' | center(5) }}|{{ 'ab' | center(5) }}|{{ 'foo bar baz qux' | truncate(9) }}|{{ 'foo bar baz qux' | truncate(9, true) }}|{{ 'foo bar baz qux' | truncate(11, false, '..', 0) }})~",
-       R"~(  x  |  ab |foo...|foo ba...|foo bar..)~"},
-      {R"~({{ 'a b_c d-e é' | wordcount }}{{ '<a href="x">&\'' | e }}{{ 'a b/c?é' | urlencode }}{{ {'a': 'b c', 'd': 1} | urlencode }}{{ '<p>a  <b>b</b></p>' | striptags }})~",
-       R"~(5&lt;a href=&#34;x&#34;&gt;&amp;&#39;a%20b/c%3F%C3%A9a=b+c&d=1a b)~"},
-      {R"~({{ '%s=%05.1f|%-4d|%x' | format('k', 3.14159, 7, 255) }}{{ '%(a)s' | format(a=1) }}{{ '%s' % 'x' }}{{ '%s %s' % ('a', 'b') }}{{ '%%' % () }})~",
-       R"~(k=003.1|7   |ff1xa b%)~"},
+      {R"~({{ '<a href="x">&\'' | e }})~", R"~(&lt;a href=&#34;x&#34;&gt;&amp;&#39;)~"},
+      {R"~({{ '%s=%d|%d' | format('k', 3.14159, true) }}{{ '%s' % 'x' }}{{ '%s %s' % ('a', [1]) }}{{ '%%' % () }})~",
+       R"~(k=3|1xa [1]%)~"},
       {R"~({{ '%d' % 'x' }})~", R"~(%d format: a real number is required, not str)~", true},
       {R"~({{ '%s' % (1, 2) }})~", R"~(not all arguments converted during string formatting)~", true},
       {R"~({{ 1 | string ~ 1.0 | string ~ none | string ~ true | string }})~", R"~(11.0NoneTrue)~"},
@@ -285,8 +275,8 @@ TEST(JinjaLanguage, ToJson) {
   ],
   "a": []
 })~"},
-      {R"~({{ {'b': 1, 'a': 2} | tojson(sort_keys=true, ensure_ascii=true, separators=(',', ':')) }}{{ 'é😀' | tojson(ensure_ascii=true) }})~",
-       R"~({"a":2,"b":1}"\u00e9\ud83d\ude00")~"},
+      {R"~({{ {'b': 1, 'a': 2} | tojson(ensure_ascii=true) }}{{ 'é😀' | tojson(ensure_ascii=true) }})~",
+       R"~({"b": 1, "a": 2}"\u00e9\ud83d\ude00")~"},
       {"{{ {1: 2, none: 3, true: 4} | tojson }}{{ (1, 2) | tojson }}{{ '\x7f"
        "\\x01' | tojson }}",
        "{\"1\": 4, \"null\": 3}[1, 2]\"\x7f"
@@ -305,18 +295,16 @@ TEST(JinjaLanguage, SequenceFilters) {
   check({
       {R"~({{ lst | sort }}{{ lst | sort(reverse=true) }}{{ strs | sort }}{{ strs | sort(case_sensitive=true) }}{{ messages | sort(attribute='role') | map(attribute='role') | join(',') }})~",
        R"~([1, 2, 3][3, 2, 1]['A', 'a', 'b']['A', 'a', 'b']assistant,user)~"},
-      {R"~({{ lst | first }}{{ lst | last }}{{ [] | first }}|{{ lst | min }}{{ lst | max }}{{ lst | sum }}{{ [] | sum }}{{ strs | join('-') }}{{ lst | join }}{{ strs | unique | list }})~",
-       R"~(32|1360b-A-a312['b', 'A'])~"},
-      {R"~({{ messages | map(attribute='role') | list }}{{ strs | map('upper') | list }}{{ messages | map(attribute='n', default='?') | list }})~",
-       R"~(['user', 'assistant']['B', 'A', 'A']['?', 3])~"},
+      {R"~({{ lst | first }}{{ lst | last }}{{ [] | first }}|{{ strs | join('-') }}{{ lst | join }}{{ strs | unique | list }})~",
+       R"~(32|b-A-a312['b', 'A'])~"},
+      {R"~({{ messages | map(attribute='role') | list }}{{ strs | map('upper') | list }}{{ messages | map(attribute='content.0') | list }})~",
+       R"~(['user', 'assistant']['B', 'A', 'A']['h', 'O'])~"},
       {R"~({{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ messages | rejectattr('n') | list | length }}{{ messages | selectattr('n', 'defined') | map(attribute='n') | list }}{{ lst | select('odd') | list }}{{ lst | reject('gt', 1) | list }})~",
        R"~(11[3][3, 1][1])~"},
       {R"~({{ dct | dictsort }}{{ dct | dictsort(true) }}{{ dct | dictsort(by='value', reverse=true) }}{{ dct | items | list }}{{ dct | list }})~",
        R"~([('A', 2), ('b', 1)][('A', 2), ('b', 1)][('A', 2), ('b', 1)][('b', 1), ('A', 2)]['b', 'A'])~"},
-      {R"~({{ [1,2,3,4,5] | batch(2) | list }}{{ [1,2,3] | batch(2, 'x') | list }}{{ [1,2,3,4,5] | slice(3) | list }}{{ [1,2,3] | slice(2, 0) | list }})~",
-       R"~([[1, 2], [3, 4], [5]][[1, 2], [3, 'x']][[1, 2], [3, 4], [5]][[1, 2], [3, 0]])~"},
-      {R"~({{ messages | groupby('role') | map('first') | list }}{{ 'abc' | reverse }}{{ lst | reverse | list }}{{ 'abc' | list }}{{ dct | length }}{{ 'héé' | count }})~",
-       R"~(['assistant', 'user']cba[2, 1, 3]['a', 'b', 'c']23)~"},
+      {R"~({{ 'abc' | reverse }}{{ lst | reverse | list }}{{ 'abc' | list }}{{ dct | length }}{{ 'héé' | count }})~",
+       R"~(cba[2, 1, 3]['a', 'b', 'c']23)~"},
       {R"~({{ lst | map('nope') | list }})~", R"~(No filter named 'nope'.)~", true},
       {R"~({{ [1, 'a'] | sort }})~", R"~('<' not supported between instances of 'str' and 'int')~", true},
       {R"~({{ messages | map(attribute='role') | length }})~", R"~(object of type 'generator' has no len())~", true},
@@ -329,11 +317,12 @@ TEST(JinjaLanguage, SequenceFilters) {
 
 TEST(JinjaLanguage, NumberFilters) {
   check({
-      {R"~({{ '42' | int }}{{ '3.9' | int }}{{ 'x' | int }}{{ 'x' | int(-1) }}{{ '0x1A' | int(0, 16) }}{{ 3.9 | int }}{{ true | int }}{{ none | int }}|{{ '1.5' | float }}{{ 'x' | float }}{{ 2 | float }})~",
-       R"~(4230-126310|1.50.02.0)~"},
-      {R"~({{ 2.567 | round(1) }} {{ 2.5 | round }} {{ 3.5 | round }} {{ 2.675 | round(2) }} {{ 42.55 | round(1, 'floor') }} {{ 1.1 | round(0, 'ceil') }} {{ 15 | round(-1) }} {{ 25 | round(-1) }} {{ 3 | round }} {{ 1234.5 | round(-2) }})~",
-       R"~(2.6 2.0 4.0 2.67 42.5 2.0 20 20 3 1200.0)~"},
-      {R"~({{ -3 | abs }}{{ -2.5 | abs }}{{ 10 | round(method='bad') }})~", R"~(method must be common, ceil or floor)~", true},
+      {R"~({{ '42' | int }}{{ '3.9' | int }}{{ 'x' | int }}{{ 'x' | int(-1) }}{{ 3.9 | int }}{{ true | int }}{{ none | int }})~",
+       R"~(4230-1310)~"},
+      {R"~({{ 2.567 | round(1) }} {{ 2.5 | round }} {{ 3.5 | round }} {{ 2.675 | round(2) }} {{ 3 | round }})~",
+       R"~(2.6 2.0 4.0 2.67 3)~"},
+      {R"~({{ -3 | abs }}{{ -2.5 | abs }})~", R"~(32.5)~"},
+      {R"~({{ '99999999999999999999' | int }})~", R"~(the number '99999999999999999999' is too large)~", true},
   });
 }
 
@@ -341,8 +330,8 @@ TEST(JinjaLanguage, Tests) {
   check({
       {R"~({{ 1 is number }}{{ true is number }}{{ 1 is integer }}{{ true is integer }}{{ 1.0 is float }}{{ 'a' is string }}{{ none is none }}{{ dct is mapping }}{{ lst is sequence }}{{ dct is sequence }}{{ 'a' is iterable }}{{ 1 is iterable }})~",
        R"~(TrueTrueTrueFalseTrueTrueTrueTrueTrueTrueTrueFalse)~"},
-      {R"~({{ 3 is odd }}{{ 4 is even }}{{ 9 is divisibleby 3 }}{{ 1 is eq 1 }}{{ 1 is ne(2) }}{{ 2 is gt 1 }}{{ 1 is in [1] }}{{ 'A' is upper }}{{ 'a1' is lower }}{{ true is sameas true }}{{ 1 is not none }}{{ range is callable }}{{ 'upper' is filter }}{{ 'odd' is test }})~",
-       R"~(TrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrueTrue)~"},
+      {R"~({{ 3 is odd }}{{ 4 is even }}{{ 9 is divisibleby 3 }}{{ 1 is eq 1 }}{{ 1 is ne(2) }}{{ 2 is gt 1 }}{{ 1 is in [1] }}{{ true is sameas true }}{{ 1 is not none }}{{ range is callable }})~",
+       R"~(TrueTrueTrueTrueTrueTrueTrueTrueTrueTrue)~"},
       {R"~({{ x is defined and x or 'no' }}{{ 'a' if num is defined else 'b' }})~", R"~(noa)~"},
       {R"~({{ 1 is nope }})~", R"~(line 1: No test named 'nope'.)~", true},
       {R"~({% if false %}{{ 1 is nope }}{{ 1 | nope }}{% endif %}ok)~", R"~(ok)~"},
@@ -353,24 +342,21 @@ TEST(JinjaLanguage, Tests) {
 
 TEST(JinjaLanguage, TextMethods) {
   check({
-      {"{{ ' a b '.split() }}{{ 'a,b,,c'.split(',') }}{{ 'a b c'.split(' ', 1) }}{{ 'a b c'.rsplit(None, 1) }}{{ "
+      {"{{ ' a b '.split() }}{{ 'a,b,,c'.split(',') }}{{ 'a b c'.split(' ', 1) }}{{ "
        "'a\nb\r\nc'.splitlines() }}{{ ''.split() }}{{ ''.split(',') }}",
-       R"~(['a', 'b']['a', 'b', '', 'c']['a', 'b c']['a b', 'c']['a', 'b', 'c'][][''])~"},
-      {R"~({{ 'abc'.startswith('a') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'hello'.find('l') }}{{ 'hello'.rfind('l') }}{{ 'héllo'.index('l') }}{{ 'aaa'.count('a') }}{{ 'hello'.find('z') }}{{ 'abc'.startswith('b', 1) }})~",
-       R"~(TrueTrue2323-1True)~"},
+       R"~(['a', 'b']['a', 'b', '', 'c']['a', 'b c']['a', 'b', 'c'][][''])~"},
+      {R"~({{ 'abc'.startswith('a') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'hello'.find('l') }}{{ 'héllo'.find('l') }}{{ 'aaa'.count('a') }}{{ 'hello'.find('z') }})~",
+       R"~(TrueTrue223-1)~"},
       {R"~({{ 'xxaxx'.strip('x') }}{{ '
  a'.lstrip('
 ') }}{{ 'a
 
-'.rstrip() }}{{ 'prefix-a'.removeprefix('prefix-') }}{{ 'a.txt'.removesuffix('.txt') }}{{ 'abc'.partition('b') }})~",
-       R"~(a aaaa('a', 'b', 'c'))~"},
-      {R"~({{ "they're bill's".title() }}{{ 'hELLO'.capitalize() }}{{ 'aB'.swapcase() }}{{ 'x'.zfill(3) }}{{ '-4'.zfill(4) }}{{ 'ab'.center(7, '*') }}{{ 'a'.ljust(3) }}|{{ 'a'.rjust(3) }})~",
-       R"~(They'Re Bill'SHelloAb00x-004***ab**a  |  a)~"},
-      {R"~({{ '12'.isdigit() }}{{ 'a1'.isalnum() }}{{ 'é'.isalpha() }}{{ ' '.isspace() }}{{ 'A'.isupper() }}{{ ''.isdigit() }}{{ '-'.join(['a', 'b']) }})~",
-       R"~(TrueTrueTrueTrueTrueFalsea-b)~"},
-      {R"~({{ '{} {1}'.format(1, 2) if false }}{{ '{} {}'.format(1, 'b') }}{{ '{1}{0}'.format(1, 2) }}{{ '{a[k]}{b:>5}|{c:.2f}|{d!r}'.format(a={'k': 1}, b='x', c=1.239, d='q') }}{{ '{{}}'.format() }}{{ '{:05d}{:,}'.format(42, 1234567) }})~",
-       R"~(1 b211    x|1.24|'q'{}000421,234,567)~"},
-      {R"~({{ 'abc'.index('z') }})~", R"~(substring not found)~", true},
+'.rstrip() }}{{ 'prefix-a'.removeprefix('prefix-') }}{{ 'a.txt'.removesuffix('.txt') }})~",
+       R"~(a aaaa)~"},
+      {R"~({{ "they're bill's".title() }}{{ 'hELLO'.capitalize() }})~", R"~(They'Re Bill'SHello)~"},
+      {R"~({{ '-'.join(['a', 'b']) }}{{ ''.join([]) }})~", R"~(a-b)~"},
+      {R"~({{ '{} {1}'.format(1, 2) if false }}{{ '{} {}'.format(1, 'b') }}{{ '{a}{b:s}|{c:d}'.format(a=[1.5], b='x', c=7) }}{{ '{{}}'.format() }})~",
+       R"~(1 b[1.5]x|7{})~"},
       {R"~({{ 'a'.join([1]) }})~", R"~(sequence item 0: expected str instance, int found)~", true},
       {R"~({{ 'a'.nope() }})~", R"~('str object' has no attribute 'nope')~", true},
       {R"~({{ 'a'.split('') }})~", R"~(empty separator)~", true},
@@ -389,8 +375,7 @@ TEST(JinjaLanguage, Globals) {
   check({
       {R"~({{ range(3) | list }}{{ range(1, 7, 2) | list }}{{ range(3, 0, -1) | list }}{{ range(3)[1] }}{{ range(5) | length }}{{ range(2) }})~",
        R"~([0, 1, 2][1, 3, 5][3, 2, 1]15range(0, 2))~"},
-      {R"~({{ dict(a=1, b=2) }}{{ dict([('x', 1)], y=2) }}{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}{% set j = joiner('|') %}{{ j() }}x{{ j() }}y)~",
-       R"~({'a': 1, 'b': 2}{'x': 1, 'y': 2}ababx|y)~"},
+      {R"~({{ dict(a=1, b=2) }}{{ dict({'x': 1}, y=2) }})~", R"~({'a': 1, 'b': 2}{'x': 1, 'y': 2})~"},
       {R"~({{ range(1000000) }})~", R"~(Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).)~", true},
       {R"~({{ raise_exception('Boom: ' ~ num) }})~", R"~(Boom: 7)~", true},
       {R"~({{ strftime_now('%d %b %Y %H:%M') }})~", R"~(26 Jul 2025 00:00)~"},
@@ -416,10 +401,89 @@ TEST(JinjaLanguage, Syntax) {
       {R"~({{ x.  }})~", R"~(line 1: expected a name or number after '.')~", true},
       {R"~({{ f(a=1, 2) }})~", R"~(line 1: invalid syntax for function call expression)~", true},
       {R"~({% macro m(a=1, b) %}{% endmacro %})~", R"~(line 1: non-default argument follows default argument)~", true},
-      {R"~({% call 5 %}{% endcall %})~", R"~(line 1: expected call)~", true},
       {R"~({% include 'x' %})~", R"~(line 1: chat templates stand alone: the tag 'include' is not supported)~", true},
       {R"~({% do x %})~", R"~(line 1: Encountered unknown tag 'do'.)~", true},
   });
+}
+
+// What no chat template needs is refused by name where it stands, never rendered differently from Jinja.
+TEST(JinjaLanguage, WhatIsNotSupportedIsRefusedByName) {
+  const auto refusal = [](const std::string& source) -> std::string {
+    const auto parsed = Template::parse(source, RenderLimits());
+    const Status status = parsed.ok() ? parsed->render(variables(), 1753488000, nullptr).status() : parsed.status();
+    EXPECT_EQ(status.code(), Code::kUnsupported) << source;
+    EXPECT_EQ(status.message().substr(0, 8), "line 1: ") << source;
+    return std::string(status.message());
+  };
+  const auto names = [&](const std::string& source, const std::string& name) {
+    EXPECT_NE(refusal(source).find(name), std::string::npos) << source << ": " << refusal(source);
+  };
+  for (const char* filter :
+       {"batch(2)", "center(5)", "filesizeformat", "float", "forceescape", "groupby('role')", "max", "min", "pprint", "random",
+        "slice(3)", "striptags", "sum", "truncate(9)", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr"}) {
+    const std::string name = std::string(filter).substr(0, std::string_view(filter).find('('));
+    names(std::string("{{ lst | ") + filter + " }}", "the filter '" + name + "' is not supported");
+    names("{{ [lst] | map('" + name + "') | list }}", "the filter '" + name + "' is not supported");
+  }
+  for (const char* test : {"escaped", "filter", "lower", "test", "upper"})
+    names(std::string("{{ txt is ") + test + " }}", std::string("the test '") + test + "' is not supported");
+  for (const char* method : {"casefold", "center", "expandtabs", "isalnum", "isdigit", "isupper", "ljust", "partition", "index",
+                             "rfind", "rindex", "rsplit", "rpartition", "swapcase", "zfill"}) {
+    names(std::string("{{ txt.") + method + "(1) }}", std::string("the method '") + method + "' of str is not supported");
+    names(std::string("{{ txt['") + method + "'] is defined }}", method);
+  }
+  names("{{ dct.fromkeys([]) }}", "'fromkeys' of dict");
+  names("{{ dct.copy() }}", "'copy' of dict");
+  names("{{ lst.copy() }}", "'copy' of list");
+  names("{{ num.bit_length() }}", "'bit_length' of int");
+  names("{{ 1.5.is_integer() }}", "'is_integer' of float");
+  names("{{ dict([('x', 1)]) }}", "pairs");
+  names("{{ cycler('a') }}", "cycler");
+  names("{{ joiner() }}", "joiner");
+  names("{{ lipsum() }}", "lipsum");
+  names("{{ self.title() }}", "'self'");
+  names("{% call m() %}{% endcall %}", "the tag 'call' is not supported");
+  names("{% with a = 1 %}{% endwith %}", "the tag 'with' is not supported");
+  names("{% print 1 %}", "the tag 'print' is not supported");
+  names("{% for x in lst recursive %}{% endfor %}", "recursive loops");
+  names("{% for x in lst %}{{ loop.changed(x) }}{% endfor %}", "loop.changed");
+  names("{% macro m() %}{{ varargs }}{% endmacro %}", "'varargs' in a macro");
+  names("{% macro m() %}{{ kwargs }}{% endmacro %}", "'kwargs' in a macro");
+  names("{% macro m() %}{{ caller() }}{% endmacro %}", "'caller' in a macro");
+  names("{% macro m(caller=1) %}{% endmacro %}", "'caller'");
+  names("{% macro m() %}{% endmacro %}{{ m.name }}", "the attribute 'name' of a macro");
+  names("{{ m(**dct) }}", "'**' before an argument");
+  names("{{ lst[1, 2] }}", "an index of several parts");
+  names("{{ range(3)[1:] }}", "a slice of a range");
+  names("{{ '%05.1f' % 3.14159 }}", "printf-style formatting");
+  names("{{ '%(a)s' % dct }}", "printf-style formatting");
+  names("{{ '%s' | format(a=1) }}", "format() with named values");
+  names("{{ '{:>5}'.format('x') }}", "the field '{:>5}' of str.format");
+  names("{{ '{1}{0}'.format(1, 2) }}", "the field '{1}' of str.format");
+  names("{{ '{a.b}'.format(a=1) }}", "the field '{a.b}' of str.format");
+  names("{{ '{:d}'.format('x') }}", "the field '{:d}' of str.format");
+  names("{{ 7.5 // 2 }}", "// is not supported for floats");
+  names("{{ -7.5 % 2 }}", "% is not supported for floats");
+  names("{{ 2.0 ** 2 }}", "is not supported for floats");
+  names("{{ 2 ** -1 }}", "negative exponent");
+  names("{{ '0x1A' | int(0, 16) }}", "int() with a base");
+  names("{{ '1_000' | int }}", "'_' in a text");
+  names("{{ 15 | round(-1) }}", "round()");
+  names("{{ 1.5 | round(0, 'ceil') }}", "round()");
+  names("{{ messages | map(attribute='n', default='?') | list }}", "map()");
+  names("{{ dct | tojson(sort_keys=true) }}", "separators or sort_keys");
+  names("{{ dct | tojson(separators=(',', ':')) }}", "separators or sort_keys");
+  names("{{ +num }}", "the unary '+'");
+  names("{{ messages | sort(attribute='role,n') }}", "several attributes");
+  names("{{ 'abc'.startswith('b', 1) }}", "startswith() with a start or end");
+  names("{{ 'abc'.find('b', 1) }}", "find() with a start or end");
+  names("{{ 'abc'.count('b', 1) }}", "count() with a start or end");
+  names("{{ lst.index(1, 1) }}", "index() with a start or end");
+  for (const char* number : {"0x1F", "0o17", "0b11", "1_000", "007"})
+    names(std::string("{{ ") + number + " }}", "decimal digits");
+  names(R"({{ '\101' }})", "the escapes");
+  names(R"({{ '\N{BULLET}' }})", "the escapes");
+  names("{% raw +%}{% endraw %}", "after raw");
 }
 
 }  // namespace

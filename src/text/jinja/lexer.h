@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "text/jinja/limits.h"
 
 namespace choral::text::jinja {
 
@@ -24,7 +23,7 @@ enum class TokenKind : uint8_t {
   kInteger,
   kFloat,
   kOperator,
-  kEnd,
+  kEnd
 };
 
 struct Token {
@@ -35,8 +34,8 @@ struct Token {
   double number = 0;
 };
 
-std::string normalize_newlines(std::string_view source);
-// The last token is kEnd. corrupt with the line on a broken tag; the source must be valid UTF-8.
+// The last token is kEnd. corrupt with the line on a broken tag, unsupported for numbers and escapes that no template
+// writes; the source must be valid UTF-8.
 Result<std::vector<Token>> tokenize(std::string_view source);
 
 }  // namespace choral::text::jinja

@@ -1,91 +1,44 @@
 #include "text/jinja/object.h"
 
-#include "text/jinja/arguments.h"
+#include <algorithm>
+
+#include "text/jinja/builtins.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/operators.h"
-#include "text/jinja/text_form.h"
+#include "text/jinja/print.h"
+#include "text/jinja/unicode.h"
 
 namespace choral::text::jinja {
 
-const Value* Arguments::find_named(std::string_view name) const {
-  for (const auto& [n, v] : named)
-    if (n == name) return &v;
-  return nullptr;
+Result<std::string> Object::repr(Interpreter&) const {
+  return invalid_argument("a '{}' object has no text of its own{}", type_name(),
+                          type_name() == "generator" ? "; use |list or |join" : "");
 }
-
-Result<std::string> Object::repr(Interpreter&) const { return fmt::format("<{} object>", type_name()); }
 Result<Value> Object::call(Interpreter&, Arguments&) { return invalid_argument("'{}' object is not callable", type_name()); }
-std::optional<Value> Object::attribute(Interpreter&, std::string_view) { return std::nullopt; }
-Result<Values> Object::elements(Interpreter&) const { return invalid_argument("'{}' object is not iterable", type_name()); }
+Result<std::optional<Value>> Object::attribute(Interpreter&, std::string_view) { return std::optional<Value>(); }
 
-Iterator::Iterator(std::string_view type, std::shared_ptr<const Values> items, uint32_t items_depth, Status error)
-    : type_(type), items_(std::move(items)), items_depth_(items_depth), error_(std::move(error)) {}
-
-Result<std::string> Iterator::repr(Interpreter&) const { return fmt::format("<{} object>", type_); }
-
-Result<const Value*> Iterator::next() {
-  if (position_ < items_->size()) return &(*items_)[position_++];
-  if (!error_.ok()) return std::exchange(error_, Status());
-  return nullptr;
+std::string_view Series::type_name() const {
+  constexpr std::string_view kNames[] = {"range", "dict_keys", "dict_values", "dict_items", "generator"};
+  return kNames[static_cast<size_t>(type_)];
 }
 
-Range::Range(int64_t start, int64_t stop, int64_t step) : start_(start), stop_(stop), step_(step), count_(0) {
-  const auto span = step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
-  const __int128 stride = step > 0 ? step : -static_cast<__int128>(step);
-  if (span > 0) count_ = static_cast<int64_t>(std::min<__int128>((span + stride - 1) / stride, INT64_MAX));
-}
-
-Result<std::string> Range::repr(Interpreter&) const {
-  return step_ == 1 ? fmt::format("range({}, {})", start_, stop_) : fmt::format("range({}, {}, {})", start_, stop_, step_);
-}
-
-bool Range::equals(const Object& other) const {
-  const auto* that = dynamic_cast<const Range*>(&other);
-  if (that == nullptr || that->count_ != count_) return false;
-  return count_ == 0 || (start_ == that->start_ && (count_ == 1 || step_ == that->step_));
-}
-
-Result<Values> Range::elements(Interpreter&) const {
-  Values out;
-  out.reserve(count_);
-  for (int64_t i = 0; i < count_; ++i) out.push_back(Value::integer(at(i)));
-  return out;
-}
-
-std::string_view DictView::type_name() const {
-  return part_ == Part::kKeys ? "dict_keys" : part_ == Part::kValues ? "dict_values" : "dict_items";
-}
-
-Result<Values> DictView::elements(Interpreter& interp) const {
-  if (part_ == Part::kItems) CHORAL_RETURN_IF_ERROR(interp.allocated(dict_.dict().size() * 4 * sizeof(Value)));
-  Values out;
-  out.reserve(dict_.dict().size());
-  for (const auto& [k, v] : dict_.dict().entries()) {
-    if (part_ == Part::kItems) {
-      CHORAL_TRY(Value pair, interp.tuple({k, v}));
-      out.push_back(std::move(pair));
-    } else {
-      out.push_back(part_ == Part::kKeys ? k : v);
-    }
-  }
-  return out;
-}
-
-Result<std::string> DictView::repr(Interpreter& interp) const {
-  CHORAL_TRY(Values items, elements(interp));
-  CHORAL_TRY(const Value list, interp.list(std::move(items)));
-  CHORAL_TRY(const std::string text, to_repr(interp, list));
+Result<std::string> Series::repr(Interpreter& interp) const {
+  if (once()) return Object::repr(interp);
+  if (is_range()) return origin_.str();
+  CHORAL_TRY(const std::string text, to_repr(interp, elements_));
   return fmt::format("{}({})", type_name(), text);
 }
 
-bool DictView::equals(const Object& other) const {
-  const auto* that = dynamic_cast<const DictView*>(&other);
-  if (that == nullptr || part_ == Part::kValues || that->part_ != part_) return false;
-  if (part_ == Part::kItems) return equal(dict_, that->dict_);
-  if (dict_.dict().size() != that->dict_.dict().size()) return false;
-  for (const auto& entry : dict_.dict().entries())
-    if (that->dict_.dict().find(entry.first) == nullptr) return false;
-  return true;
+bool Series::equals(const Series& other) const {
+  if (type_ != other.type_) return false;
+  switch (type_) {
+    case Type::kRange: return equal(elements_, other.elements_);
+    case Type::kItems: return equal(origin_, other.origin_);
+    case Type::kKeys:
+      return elements_.items().size() == other.elements_.items().size() &&
+             std::all_of(elements_.items().begin(), elements_.items().end(),
+                         [&](const Value& key) { return other.origin_.dict().find(key) != nullptr; });
+    default: return this == &other;
+  }
 }
 
 Result<std::string> Namespace::repr(Interpreter& interp) const {
@@ -94,50 +47,61 @@ Result<std::string> Namespace::repr(Interpreter& interp) const {
   return fmt::format("<Namespace {}>", text);
 }
 
-std::optional<Value> Namespace::attribute(Interpreter&, std::string_view name) {
+Result<std::optional<Value>> Namespace::attribute(Interpreter&, std::string_view name) {
   const Value* found = attributes_.find(name);
   return found != nullptr ? std::optional(*found) : std::nullopt;
 }
 
-Value Cycler::next() {
-  Value out = items_[position_];
-  position_ = (position_ + 1) % items_.size();
-  return out;
-}
+Result<Value> Function::call(Interpreter& interp, Arguments& args) { return invoke(interp, *builtin_, self_, args); }
 
-std::optional<Value> Cycler::attribute(Interpreter&, std::string_view name) {
-  if (name == "current") return items_[position_];
-  const Value self = Value::object(shared_from_this());
-  if (name == "next") {
-    return Value::object(std::make_shared<Function>(
-        "next", [](Interpreter&, const Value& cycler, Arguments&) -> Result<Value> { return cycler.object_as<Cycler>()->next(); },
-        self, true));
+Result<Value> elements_of(Interpreter& interp, const Value& value) {
+  if (value.is_sequence()) return value;
+  Values out;
+  if (value.is_string()) {
+    const size_t length = value.text_value().length;
+    CHORAL_RETURN_IF_ERROR(interp.check_elements(length));
+    CHORAL_RETURN_IF_ERROR(interp.step(length));
+    CHORAL_RETURN_IF_ERROR(interp.allocated(length * 2 * sizeof(Value)));
+    const std::string& text = value.str();
+    for (size_t pos = 0; pos < text.size();) {
+      const size_t start = pos;
+      next_code_point(text, &pos);
+      out.push_back(Value::text(text.substr(start, pos - start)));
+    }
+  } else if (value.is_dict()) {
+    CHORAL_RETURN_IF_ERROR(interp.step(value.dict().size()));
+    for (const auto& entry : value.dict().entries()) out.push_back(entry.first);
+  } else if (auto* series = value.object_as<Series>()) {
+    if (!series->once()) return series->elements();
+    CHORAL_RETURN_IF_ERROR(interp.step(series->left()));
+    while (const Value* next = series->next()) out.push_back(*next);
+  } else if (!value.is_undefined()) {
+    return invalid_argument("'{}' object is not iterable", type_name(value));
   }
-  if (name == "reset") {
-    return Value::object(std::make_shared<Function>(
-        "reset",
-        [](Interpreter&, const Value& cycler, Arguments&) -> Result<Value> {
-          cycler.object_as<Cycler>()->reset();
-          return Value::none();
-        },
-        self, true));
-  }
-  return std::nullopt;
+  CHORAL_RETURN_IF_ERROR(interp.allocated(out.size() * sizeof(Value)));
+  return interp.list(std::move(out));
 }
 
-Result<Value> Function::call(Interpreter& interp, Arguments& args) {
-  CHORAL_RETURN_IF_ERROR(interp.pay(linear_, self_, args));
-  return body_(interp, self_, args);
+Result<std::shared_ptr<Series>> iterate(Interpreter& interp, const Value& value) {
+  if (auto* series = value.object_as<Series>(); series != nullptr && series->once())
+    return std::static_pointer_cast<Series>(value.shared_object());
+  CHORAL_TRY(Value elements, elements_of(interp, value));
+  return std::make_shared<Series>(Series::Type::kIterator, std::move(elements));
 }
 
-Result<Value> Joiner::call(Interpreter&, Arguments& args) {
-  CHORAL_RETURN_IF_ERROR(no_arguments("joiner", args));
-  return std::exchange(used_, true) ? separator_ : Value::text("");
+bool is_iterable(const Value& v) {
+  return v.is_undefined() || v.is_string() || v.is_sequence() || v.is_dict() || v.object_as<Series>() != nullptr;
 }
 
-Result<std::string> Function::repr(Interpreter&) const {
-  if (!method_) return fmt::format("<function {}>", name_);
-  return fmt::format("<built-in method {} of {} object>", name_, jinja::type_name(self_));
+std::optional<int64_t> length_of(const Value& value) {
+  if (value.is_undefined()) return 0;
+  if (value.is_string()) return static_cast<int64_t>(value.text_value().length);
+  if (value.is_sequence()) return std::ssize(value.items());
+  if (value.is_dict()) return std::ssize(value.dict());
+  const auto* series = value.object_as<Series>();
+  return series != nullptr && !series->once() ? std::optional(std::ssize(series->elements().items())) : std::nullopt;
 }
+
+bool is_callable(const Value& value) { return value.is_undefined() || (value.is_object() && value.object()->callable()); }
 
 }  // namespace choral::text::jinja

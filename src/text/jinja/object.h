@@ -1,5 +1,5 @@
-// Everything in the language that has identity or behaviour: functions, methods, macros, namespaces, loops, ranges, dict
-// views and one-shot iterators. An Object answers only what it overrides; the defaults are Python's refusals.
+// Everything in the language that has identity or behaviour: ranges, dict views, iterators, namespaces, functions, and (in
+// control.h) macros and loops. An Object answers only what it overrides; the defaults are refusals.
 // Thread-safety: one rendering, one thread.
 #pragma once
 
@@ -15,11 +15,11 @@
 namespace choral::text::jinja {
 
 class Interpreter;
+struct Builtin;
 
 struct Arguments {
   Values positional;
   std::vector<std::pair<std::string, Value>> named;
-  const Value* find_named(std::string_view name) const;
 };
 
 class Object : public std::enable_shared_from_this<Object> {
@@ -27,82 +27,36 @@ class Object : public std::enable_shared_from_this<Object> {
   virtual ~Object() = default;
   virtual std::string_view type_name() const = 0;
   virtual Result<std::string> repr(Interpreter& interp) const;
-  virtual bool truth() const { return true; }
-  virtual uint64_t weight() const { return 1; }  // as Value::weight(): of what equals() looks at
   // One more than the deepest value whose destruction this one's may bring about. 0 for what the interpreter or the
-  // stack keeps longer than any value that leads to it: namespaces, cyclers, loops.
+  // stack keeps longer than any value that leads to it: namespaces, loops.
   virtual uint32_t depth() const { return 0; }
   virtual bool callable() const { return false; }
   virtual Result<Value> call(Interpreter& interp, Arguments& args);
-  virtual std::optional<Value> attribute(Interpreter& interp, std::string_view name);
-  virtual bool iterable() const { return false; }
-  virtual bool subscriptable() const { return false; }
-  virtual bool reversible() const { return false; }
-  virtual bool equals(const Object& other) const { return this == &other; }
-  virtual std::optional<int64_t> length() const { return std::nullopt; }
-  // The elements, for an iterable that can be read again and again.
-  virtual Result<Values> elements(Interpreter& interp) const;
+  virtual Result<std::optional<Value>> attribute(Interpreter& interp, std::string_view name);
 };
 
-// A position in a sequence; as a value it is Python's generator: readable once, no length, always true. A filter that is
-// lazy in Python runs at once here, and its error waits at the place where Python would meet it.
-class Iterator final : public Object {
+// Elements that can be read one by one. A range and the views of a dict can be read again and again; an iterator, which is
+// what Python's lazy filters give, once, and it is always true and has no length. A lazy filter runs at once here.
+class Series final : public Object {
  public:
-  // `items_depth`: of the deepest item.
-  Iterator(std::string_view type, std::shared_ptr<const Values> items, uint32_t items_depth, Status error = {});
-  std::string_view type_name() const override { return type_; }
-  uint32_t depth() const override { return items_depth_ + 1; }
-  Result<std::string> repr(Interpreter& interp) const override;
-  bool iterable() const override { return true; }
-  // Null when exhausted; an error once the items before it are read.
-  Result<const Value*> next();
-  size_t remaining() const { return items_->size() - position_; }
-
- private:
-  std::string_view type_;
-  std::shared_ptr<const Values> items_;
-  uint32_t items_depth_;
-  size_t position_ = 0;
-  Status error_;
-};
-
-class Range final : public Object {
- public:
-  Range(int64_t start, int64_t stop, int64_t step);
-  std::string_view type_name() const override { return "range"; }
-  Result<std::string> repr(Interpreter& interp) const override;
-  bool truth() const override { return count_ > 0; }
-  bool iterable() const override { return true; }
-  bool subscriptable() const override { return true; }
-  bool reversible() const override { return true; }
-  bool equals(const Object& other) const override;
-  std::optional<int64_t> length() const override { return count_; }
-  Result<Values> elements(Interpreter& interp) const override;
-  int64_t at(int64_t i) const { return start_ + i * step_; }
-  int64_t step() const { return step_; }
-
- private:
-  int64_t start_, stop_, step_, count_;
-};
-
-class DictView final : public Object {
- public:
-  enum class Part { kKeys, kValues, kItems };
-  DictView(Value dict, Part part) : dict_(std::move(dict)), part_(part) {}
+  enum class Type { kRange, kKeys, kValues, kItems, kIterator };
+  // `elements`: a list or tuple. `origin`: of a view its dict, of a range how it is printed.
+  Series(Type type, Value elements, Value origin = {})
+      : type_(type), elements_(std::move(elements)), origin_(std::move(origin)) {}
   std::string_view type_name() const override;
   Result<std::string> repr(Interpreter& interp) const override;
-  bool truth() const override { return dict_.dict().size() > 0; }
-  uint64_t weight() const override { return dict_.weight(); }
-  uint32_t depth() const override { return dict_.depth() + 1; }
-  bool iterable() const override { return true; }
-  bool reversible() const override { return true; }
-  bool equals(const Object& other) const override;
-  std::optional<int64_t> length() const override { return std::ssize(dict_.dict()); }
-  Result<Values> elements(Interpreter& interp) const override;
+  uint32_t depth() const override { return elements_.depth() + 1; }
+  bool equals(const Series& other) const;
+  bool once() const { return type_ == Type::kIterator; }
+  bool is_range() const { return type_ == Type::kRange; }
+  const Value& elements() const { return elements_; }
+  const Value* next() { return left() > 0 ? &elements_.items()[position_++] : nullptr; }
+  size_t left() const { return elements_.items().size() - position_; }
 
  private:
-  Value dict_;
-  Part part_;
+  Type type_;
+  Value elements_, origin_;
+  size_t position_ = 0;
 };
 
 // namespace(): the one thing a template can change. May contain itself; the interpreter empties all at the end.
@@ -112,7 +66,7 @@ class Namespace final : public Object {
   explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}
   std::string_view type_name() const override { return "Namespace"; }
   Result<std::string> repr(Interpreter& interp) const override;
-  std::optional<Value> attribute(Interpreter& interp, std::string_view name) override;
+  Result<std::optional<Value>> attribute(Interpreter& interp, std::string_view name) override;
   bool has(std::string_view name) const { return attributes_.find(name) != nullptr; }
   void set(std::string_view name, Value value) { attributes_.set(Value::text(name), std::move(value)); }
   void clear() { attributes_ = Dict(); }
@@ -121,50 +75,27 @@ class Namespace final : public Object {
   Dict attributes_;
 };
 
-class Cycler final : public Object {
- public:
-  explicit Cycler(Values items) : items_(std::move(items)) {}
-  std::string_view type_name() const override { return "Cycler"; }
-  std::optional<Value> attribute(Interpreter& interp, std::string_view name) override;
-  Value next();
-  void reset() { position_ = 0; }
-  void clear() { items_.clear(); }
-
- private:
-  Values items_;
-  size_t position_ = 0;
-};
-
-class Joiner final : public Object {
- public:
-  explicit Joiner(Value separator) : separator_(std::move(separator)) {}
-  std::string_view type_name() const override { return "Joiner"; }
-  uint32_t depth() const override { return separator_.depth() + 1; }
-  bool callable() const override { return true; }
-  Result<Value> call(Interpreter& interp, Arguments& args) override;
-
- private:
-  Value separator_;
-  bool used_ = false;
-};
-
 // A global function, or a method bound to its value.
 class Function final : public Object {
  public:
-  using Body = Result<Value> (*)(Interpreter&, const Value& self, Arguments& args);
-  Function(std::string_view name, Body body, Value self, bool method, bool linear = true)
-      : name_(name), body_(body), self_(std::move(self)), method_(method), linear_(linear) {}
+  Function(const Builtin* builtin, Value self, bool method) : builtin_(builtin), self_(std::move(self)), method_(method) {}
   std::string_view type_name() const override { return method_ ? "builtin_function_or_method" : "function"; }
   uint32_t depth() const override { return self_.depth() + 1; }
-  Result<std::string> repr(Interpreter& interp) const override;
   bool callable() const override { return true; }
   Result<Value> call(Interpreter& interp, Arguments& args) override;
 
  private:
-  std::string_view name_;
-  Body body_;
+  const Builtin* builtin_;
   Value self_;
-  bool method_, linear_;
+  bool method_;
 };
+
+// All elements of what Python would iterate, as a list or tuple: items, keys of a dict, characters of text, what is left of
+// an iterator, which is read to its end. Undefined is empty.
+Result<Value> elements_of(Interpreter& interp, const Value& value);
+Result<std::shared_ptr<Series>> iterate(Interpreter& interp, const Value& value);  // an iterator gives itself
+bool is_iterable(const Value& value);
+std::optional<int64_t> length_of(const Value& value);  // what len() gives; nothing where it raises
+bool is_callable(const Value& value);
 
 }  // namespace choral::text::jinja

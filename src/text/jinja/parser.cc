@@ -1,340 +1,226 @@
 #include "text/jinja/parser.h"
 
-#include <algorithm>
-
-#include "text/jinja/parser_depth.h"
-
+#include <initializer_list>
 namespace choral::text::jinja {
 namespace {
 
-std::string describe(const Token& token) {
-  switch (token.kind) {
-    case TokenKind::kData: return "template text";
-    case TokenKind::kVariableBegin: return "begin of print statement";
-    case TokenKind::kVariableEnd: return "end of print statement";
-    case TokenKind::kBlockBegin: return "begin of statement block";
-    case TokenKind::kBlockEnd: return "end of statement block";
-    case TokenKind::kEnd: return "end of template";
-    default: return token.text;
-  }
-}
+constexpr size_t kMaxParameters = 1024;  // of a macro: each is compared with those before it
 
-constexpr std::pair<std::string_view, Operator> kComparisons[] = {
-    {"==", Operator::kEqual},     {"!=", Operator::kNotEqual}, {"<", Operator::kLess},
-    {"<=", Operator::kLessEqual}, {">", Operator::kGreater},   {">=", Operator::kGreaterEqual},
+using Ends = std::initializer_list<std::string_view>;
+
+class StatementParser : ExpressionParser {
+ public:
+  StatementParser(std::vector<Token> tokens, const RenderLimits& limits) : ExpressionParser(std::move(tokens), limits) {}
+
+  Result<Ast> run() {
+    CHORAL_RETURN_IF_ERROR(parse_body({}, &ast_.body));
+    CHORAL_RETURN_IF_ERROR(std::move(unknown_));
+    return std::move(ast_);
+  }
+
+ private:
+  Status unknown_tag(const Token& token, Ends ends) {
+    std::string wanted;
+    for (const std::string_view end : ends) wanted += fmt::format("{}'{}'", wanted.empty() ? "" : " or ", end);
+    if (!wanted.empty()) wanted = " Looking for " + wanted + ".";
+    if (token.kind == TokenKind::kEnd) return corrupt("line {}: Unexpected end of template.{}", token.line, wanted);
+    for (const std::string_view refused : {"include", "import", "from", "extends", "block", "autoescape"}) {
+      if (token.text == refused)
+        return unsupported("line {}: chat templates stand alone: the tag '{}' is not supported", token.line, token.text);
+    }
+    if (token.text == "call" || token.text == "print" || token.text == "with")
+      return unsupported("line {}: the tag '{}' is not supported; use set and {{{{ … }}}}", token.line, token.text);
+    return corrupt("line {}: Encountered unknown tag '{}'.{}", token.line, token.text, wanted);
+  }
+
+  Status expect_block_end() {
+    if (current().kind != TokenKind::kBlockEnd) return unexpected("end of statement block");
+    return take(), Status();
+  }
+
+  // After the tag's own words: its end, the body, and the begin of the end tag, whose name is current then.
+  Status parse_block(Ends ends, Body* body) {
+    Depth depth(this);
+    CHORAL_RETURN_IF_ERROR(depth.check());
+    skip(":");
+    CHORAL_RETURN_IF_ERROR(expect_block_end());
+    CHORAL_RETURN_IF_ERROR(parse_body(ends, body));
+    return current().kind == TokenKind::kEnd ? unknown_tag(current(), ends) : Status();
+  }
+
+  // A block with one end, which is taken.
+  Status parse_whole_block(std::string_view end, Body* body) {
+    CHORAL_RETURN_IF_ERROR(parse_block({end}, body));
+    return take(), Status();
+  }
+
+  Status parse_body(Ends ends, Body* body) {
+    while (current().kind != TokenKind::kEnd) {
+      auto stmt = std::make_unique<Stmt>();
+      stmt->line = line();
+      const Token token = take();
+      if (token.kind == TokenKind::kBlockBegin) {
+        for (const std::string_view end : ends)
+          if (is(end)) return {};
+        if (current().kind != TokenKind::kName) return unexpected("a tag name");
+        const Token tag = take();
+        stmt->line = tag.line;
+        // Within a tag that always runs, names must be known again; `set` belongs to the branch that it stands on.
+        const bool soft = std::exchange(soft_, tag.text == "if" || (soft_ && tag.text == "set"));
+        CHORAL_TRY(const bool known, parse_statement(tag, stmt.get()));
+        soft_ = soft;
+        if (!known) return unknown_tag(tag, ends);
+        CHORAL_RETURN_IF_ERROR(expect_block_end());
+      } else if (token.kind == TokenKind::kData) {
+        stmt->text = token.text;
+      } else {
+        CHORAL_TRY(stmt->expr, parse_tuple(true, false));
+        if (current().kind != TokenKind::kVariableEnd) return unexpected("end of print statement");
+        take();
+      }
+      body->push_back(std::move(stmt));
+    }
+    return {};
+  }
+
+  // After the tag's name. False for an unknown tag.
+  Result<bool> parse_statement(const Token& tag, Stmt* stmt) {
+    Status status;
+    if (tag.text == "if") {
+      status = parse_if(stmt);
+    } else if (tag.text == "for") {
+      status = parse_for(stmt);
+    } else if (tag.text == "set") {
+      status = parse_set(stmt);
+    } else if (tag.text == "macro") {
+      status = parse_macro(stmt);
+    } else if (tag.text == "filter") {
+      stmt->kind = StmtKind::kFilterBlock;
+      CHORAL_TRY(stmt->expr, parse_filters(nullptr, true));
+      status = parse_whole_block("endfilter", &stmt->body);
+    } else if (tag.text == "generation") {  // marks what the model wrote; to the text it is a scope
+      stmt->kind = StmtKind::kScope;
+      const int loops = std::exchange(loops_, 0);
+      status = parse_whole_block("endgeneration", &stmt->body);
+      loops_ = loops;
+    } else if (tag.text == "break" || tag.text == "continue") {
+      stmt->kind = tag.text == "break" ? StmtKind::kBreak : StmtKind::kContinue;
+      if (loops_ == 0) status = corrupt("line {}: '{}' outside loop", tag.line, tag.text);
+    } else {
+      return false;
+    }
+    CHORAL_RETURN_IF_ERROR(std::move(status));
+    return true;
+  }
+
+  Status parse_if(Stmt* stmt) {
+    stmt->kind = StmtKind::kIf;
+    while (true) {
+      auto& [test, body] = stmt->branches.emplace_back();
+      CHORAL_TRY(test, parse_tuple(false, false));
+      CHORAL_RETURN_IF_ERROR(parse_block({"elif", "else", "endif"}, &body));
+      const std::string word = take().text;
+      if (word == "endif") return {};
+      if (word == "else") return parse_whole_block("endif", &stmt->else_body);
+    }
+  }
+
+  Status check_target(const Expr& target, bool in_loop_head) {
+    switch (target.kind) {
+      case ExprKind::kTuple:
+        for (const auto& kid : target.kids) CHORAL_RETURN_IF_ERROR(check_target(*kid, in_loop_head));
+        return {};
+      case ExprKind::kNamespaceRef: return {};
+      case ExprKind::kName:
+        if (target.name == kLoopName && (in_loop_head || loops_ > 0))
+          return corrupt("line {}: Can't assign to special loop variable in for-loop target", target.line);
+        return {};
+      default: return corrupt("line {}: can't assign to an expression or constant", target.line);
+    }
+  }
+
+  Result<ExprPtr> parse_target(bool with_namespace, bool ends_at_in) {
+    ExprPtr tuple = make(ExprKind::kTuple, line());
+    bool is_tuple = false;
+    while (!at_tuple_end(ends_at_in ? "in" : "")) {
+      CHORAL_TRY(ExprPtr item, parse_primary(true, with_namespace));
+      tuple->kids.push_back(std::move(item));
+      if (!skip(",")) break;
+      is_tuple = true;
+    }
+    if (tuple->kids.empty() && !is_tuple) return unexpected("a name to assign to");
+    ExprPtr target = is_tuple ? std::move(tuple) : std::move(tuple->kids[0]);
+    CHORAL_RETURN_IF_ERROR(check_target(*target, ends_at_in));
+    return finish(std::move(target));
+  }
+
+  Status parse_for(Stmt* stmt) {
+    stmt->kind = StmtKind::kFor;
+    CHORAL_TRY(stmt->target, parse_target(false, true));
+    if (!skip("in")) return unexpected("'in'");
+    CHORAL_TRY(stmt->expr, parse_tuple(false, false, "recursive"));
+    if (skip("if")) {
+      CHORAL_TRY(stmt->test, parse_expression());
+    }
+    if (is("recursive")) return refused("recursive loops are not supported; use a macro");
+    ++loops_;
+    CHORAL_RETURN_IF_ERROR(parse_block({"endfor", "else"}, &stmt->body));
+    --loops_;
+    return take().text == "else" ? parse_whole_block("endfor", &stmt->else_body) : Status();
+  }
+
+  Status parse_set(Stmt* stmt) {
+    CHORAL_TRY(stmt->target, parse_target(true, false));
+    if (skip("=")) {
+      stmt->kind = StmtKind::kSet;
+      CHORAL_TRY(stmt->expr, parse_tuple(true, false));
+      return {};
+    }
+    stmt->kind = StmtKind::kSetBlock;
+    CHORAL_TRY(stmt->expr, parse_filters(nullptr, false));
+    soft_ = false;
+    return parse_whole_block("endset", &stmt->body);
+  }
+
+  Status parse_macro(Stmt* stmt) {
+    stmt->kind = StmtKind::kMacro;
+    CHORAL_TRY(stmt->text, expect_name());
+    stmt->name = name_index(stmt->text);
+    auto& parameters = stmt->parameters;
+    CHORAL_RETURN_IF_ERROR(expect("("));
+    while (!is(")")) {
+      if (!parameters.empty()) CHORAL_RETURN_IF_ERROR(expect(","));
+      const int at = line();
+      CHORAL_TRY(const std::string name, expect_name());
+      if (name == "caller") return refused("a macro's parameter 'caller' is not supported");
+      if (parameters.size() == kMaxParameters)
+        return too_large("line {}: a macro has more than {} parameters", at, kMaxParameters);
+      const int index = name_index(name);
+      if (std::find(parameters.begin(), parameters.end(), index) != parameters.end())
+        return corrupt("line {}: duplicate argument '{}' in macro definition", at, name);
+      parameters.push_back(index);
+      if (skip("=")) {
+        CHORAL_TRY(ExprPtr value, parse_expression());
+        stmt->defaults.push_back(std::move(value));
+      } else if (!stmt->defaults.empty()) {
+        return corrupt("line {}: non-default argument follows default argument", at);
+      }
+    }
+    take();
+    macros_.push_back(stmt);
+    const int loops = std::exchange(loops_, 0);
+    CHORAL_RETURN_IF_ERROR(parse_whole_block("endmacro", &stmt->body));
+    loops_ = loops;
+    macros_.pop_back();
+    return {};
+  }
 };
 
 }  // namespace
 
-Parser::Parser(std::vector<Token> tokens, const RenderLimits& limits) : tokens_(std::move(tokens)), limits_(limits) {
-  ast_.loop_name = name_index("loop");
-  ast_.caller_name = name_index("caller");
-  ast_.kwargs_name = name_index("kwargs");
-  ast_.varargs_name = name_index("varargs");
-}
-
-int Parser::name_index(std::string_view name) {
-  const auto [it, added] = name_indices_.try_emplace(std::string(name), static_cast<int>(ast_.names.size()));
-  if (added) ast_.names.emplace_back(name);
-  return it->second;
-}
-
-Token Parser::take() {
-  Token token = tokens_[next_];
-  if (next_ + 1 < tokens_.size()) ++next_;
-  return token;
-}
-
-bool Parser::skip_operator(std::string_view op) {
-  if (!is_operator(op)) return false;
-  take();
-  return true;
-}
-
-bool Parser::skip_name(std::string_view name) {
-  if (!is_name(name)) return false;
-  take();
-  return true;
-}
-
-Status Parser::unexpected(std::string_view wanted) {
-  return corrupt("line {}: expected {}, got '{}'", current().line, wanted, describe(current()));
-}
-
-Status Parser::expect_operator(std::string_view op) { return skip_operator(op) ? Status() : unexpected(fmt::format("'{}'", op)); }
-
-Result<std::string> Parser::expect_name() {
-  if (current().kind != TokenKind::kName) return unexpected("a name");
-  return take().text;
-}
-
-ExprPtr Parser::make(ExprKind kind, int line) {
-  auto node = std::make_unique<Expr>();
-  node->kind = kind;
-  node->line = line;
-  return node;
-}
-
-ExprPtr Parser::make(ExprKind kind, int line, ExprPtr a, ExprPtr b) {
-  ExprPtr node = make(kind, line);
-  node->kids.push_back(std::move(a));
-  if (b) node->kids.push_back(std::move(b));
-  return node;
-}
-
-Result<ExprPtr> Parser::finish(ExprPtr node) {
-  const auto deepen = [&](const ExprPtr& kid) {
-    if (kid) node->depth = std::max(node->depth, kid->depth + 1);
-  };
-  for (const auto& kid : node->kids) deepen(kid);
-  for (const auto& kid : node->arguments.positional) deepen(kid);
-  for (const auto& kid : node->arguments.named) deepen(kid.second);
-  deepen(node->arguments.spread);
-  deepen(node->arguments.spread_named);
-  // A chain a + b + c … is a deep tree without deep brackets.
-  if (node->depth > 2 * limits_.max_parse_depth)
-    return too_large("line {}: an expression has more than {} levels (max_parse_depth)", node->line, 2 * limits_.max_parse_depth);
-  return node;
-}
-
-Result<ExprPtr> Parser::parse_conditional() {
-  Depth depth(this);
-  CHORAL_RETURN_IF_ERROR(depth.check());
-  int line = current().line;
-  const bool soft = soft_;
-  const size_t unknown = unknown_.size();  // what stands before `if` turns out to be a branch only after it was parsed
-  CHORAL_TRY(ExprPtr value, parse_or());
-  while (skip_name("if")) {
-    unknown_.resize(unknown);
-    soft_ = true;
-    CHORAL_TRY(ExprPtr test, parse_or());
-    ExprPtr otherwise;
-    if (skip_name("else")) {
-      CHORAL_TRY(otherwise, parse_conditional());
-    }
-    soft_ = soft;
-    ExprPtr node = make(ExprKind::kConditional, line, std::move(test), std::move(value));
-    node->kids.push_back(std::move(otherwise));
-    CHORAL_TRY(value, finish(std::move(node)));
-    line = current().line;
-  }
-  return value;
-}
-
-Result<ExprPtr> Parser::parse_or() {
-  CHORAL_TRY(ExprPtr left, parse_and());
-  while (is_name("or")) {
-    const int line = take().line;
-    CHORAL_TRY(ExprPtr right, parse_and());
-    CHORAL_TRY(left, finish(make(ExprKind::kOr, line, std::move(left), std::move(right))));
-  }
-  return left;
-}
-
-Result<ExprPtr> Parser::parse_and() {
-  CHORAL_TRY(ExprPtr left, parse_not());
-  while (is_name("and")) {
-    const int line = take().line;
-    CHORAL_TRY(ExprPtr right, parse_not());
-    CHORAL_TRY(left, finish(make(ExprKind::kAnd, line, std::move(left), std::move(right))));
-  }
-  return left;
-}
-
-Result<ExprPtr> Parser::parse_not() {
-  if (!is_name("not")) return parse_compare();
-  Depth depth(this);
-  CHORAL_RETURN_IF_ERROR(depth.check());
-  const int line = take().line;
-  CHORAL_TRY(ExprPtr operand, parse_not());
-  return finish(make(ExprKind::kNot, line, std::move(operand), nullptr));
-}
-
-Result<ExprPtr> Parser::parse_compare() {
-  const int line = current().line;
-  CHORAL_TRY(ExprPtr first, parse_sum());
-  ExprPtr node;
-  while (true) {
-    std::optional<Operator> op;
-    for (const auto& [text, comparison] : kComparisons)
-      if (is_operator(text)) op = comparison;
-    if (is_name("in")) op = Operator::kIn;
-    if (is_name("not") && look().kind == TokenKind::kName && look().text == "in") {
-      take();
-      op = Operator::kNotIn;
-    }
-    if (!op) break;
-    take();
-    if (!node) node = make(ExprKind::kCompare, line, std::move(first), nullptr);
-    CHORAL_TRY(ExprPtr operand, parse_sum());
-    node->ops.push_back(*op);
-    node->kids.push_back(std::move(operand));
-  }
-  return node ? finish(std::move(node)) : Result<ExprPtr>(std::move(first));
-}
-
-Result<ExprPtr> Parser::parse_sum() {
-  CHORAL_TRY(ExprPtr left, parse_concat());
-  while (is_operator("+") || is_operator("-")) {
-    const Token op = take();
-    CHORAL_TRY(ExprPtr right, parse_concat());
-    left = make(ExprKind::kBinary, op.line, std::move(left), std::move(right));
-    left->op = op.text == "+" ? Operator::kAdd : Operator::kSubtract;
-    CHORAL_TRY(left, finish(std::move(left)));
-  }
-  return left;
-}
-
-Result<ExprPtr> Parser::parse_concat() {
-  const int line = current().line;
-  CHORAL_TRY(ExprPtr first, parse_product());
-  if (!is_operator("~")) return first;
-  ExprPtr node = make(ExprKind::kConcat, line, std::move(first), nullptr);
-  while (skip_operator("~")) {
-    CHORAL_TRY(ExprPtr operand, parse_product());
-    node->kids.push_back(std::move(operand));
-  }
-  return finish(std::move(node));
-}
-
-Result<ExprPtr> Parser::parse_product() {
-  CHORAL_TRY(ExprPtr left, parse_power());
-  while (is_operator("*") || is_operator("/") || is_operator("//") || is_operator("%")) {
-    const Token op = take();
-    CHORAL_TRY(ExprPtr right, parse_power());
-    left = make(ExprKind::kBinary, op.line, std::move(left), std::move(right));
-    left->op = op.text == "*"    ? Operator::kMultiply
-               : op.text == "/"  ? Operator::kDivide
-               : op.text == "//" ? Operator::kFloorDivide
-                                 : Operator::kModulo;
-    CHORAL_TRY(left, finish(std::move(left)));
-  }
-  return left;
-}
-
-Result<ExprPtr> Parser::parse_power() {
-  CHORAL_TRY(ExprPtr left, parse_unary(true));
-  while (is_operator("**")) {
-    const int line = take().line;
-    CHORAL_TRY(ExprPtr right, parse_unary(true));
-    left = make(ExprKind::kBinary, line, std::move(left), std::move(right));
-    left->op = Operator::kPower;
-    CHORAL_TRY(left, finish(std::move(left)));
-  }
-  return left;
-}
-
-Result<ExprPtr> Parser::parse_unary(bool with_filter) {
-  ExprPtr node;
-  if (is_operator("-") || is_operator("+")) {
-    Depth depth(this);
-    CHORAL_RETURN_IF_ERROR(depth.check());
-    const Token op = take();
-    CHORAL_TRY(ExprPtr operand, parse_unary(false));
-    CHORAL_TRY(node,
-               finish(make(op.text == "-" ? ExprKind::kNegate : ExprKind::kPositive, op.line, std::move(operand), nullptr)));
-  } else {
-    CHORAL_TRY(node, parse_primary(false));
-  }
-  CHORAL_TRY(node, parse_postfix(std::move(node)));
-  return with_filter ? parse_filter_expr(std::move(node)) : Result<ExprPtr>(std::move(node));
-}
-
-Result<ExprPtr> Parser::parse_primary(bool with_namespace, bool target) {
-  const int line = current().line;
-  ExprPtr node = make(ExprKind::kConst, line);
-  if (is_operator("(")) {
-    take();
-    CHORAL_TRY(node, parse_tuple(true, true));
-    CHORAL_RETURN_IF_ERROR(expect_operator(")"));
-    return node;
-  }
-  if (is_operator("[")) return parse_list();
-  if (is_operator("{")) return parse_dict();
-  switch (current().kind) {
-    case TokenKind::kString: {
-      std::string text;
-      while (current().kind == TokenKind::kString) text += take().text;
-      node->constant = Value::text(std::move(text));
-      return node;
-    }
-    case TokenKind::kInteger: node->constant = Value::integer(take().integer); return node;
-    case TokenKind::kFloat: node->constant = Value::number(take().number); return node;
-    case TokenKind::kName: return parse_name(take().text, std::move(node), with_namespace, target);
-    default: return corrupt("line {}: unexpected '{}'", line, describe(current()));
-  }
-}
-
-Result<ExprPtr> Parser::parse_name(const std::string& name, ExprPtr node, bool with_namespace, bool target) {
-  if (name == "true" || name == "True" || name == "false" || name == "False") {
-    node->constant = Value::boolean(name[0] == 't' || name[0] == 'T');
-  } else if (name == "none" || name == "None") {
-    node->constant = Value::none();
-  } else if (with_namespace && skip_operator(".")) {
-    node->kind = ExprKind::kNamespaceRef;
-    node->name = name_index(name);
-    CHORAL_TRY(node->text, expect_name());
-  } else {
-    node->kind = ExprKind::kName;
-    node->name = name_index(name);
-    for (Marks* marks : marks_) {
-      if (name == "caller") marks->caller = !target;
-      if (name == "kwargs") marks->kwargs = !target;
-      if (name == "varargs") marks->varargs = !target;
-    }
-  }
-  return node;
-}
-
-bool Parser::at_tuple_end(std::string_view end_name) const {
-  return current().kind == TokenKind::kVariableEnd || current().kind == TokenKind::kBlockEnd || is_operator(")") ||
-         (!end_name.empty() && is_name(end_name));
-}
-
-Result<ExprPtr> Parser::parse_tuple(bool with_conditional, bool parentheses, std::string_view end_name) {
-  const int line = current().line;
-  ExprPtr tuple = make(ExprKind::kTuple, line);
-  bool is_tuple = false;
-  while (true) {
-    if (!tuple->kids.empty()) CHORAL_RETURN_IF_ERROR(expect_operator(","));
-    if (at_tuple_end(end_name)) break;
-    CHORAL_TRY(ExprPtr item, with_conditional ? parse_conditional() : parse_or());
-    tuple->kids.push_back(std::move(item));
-    if (!is_operator(",")) break;
-    is_tuple = true;
-  }
-  if (!is_tuple) {
-    if (!tuple->kids.empty()) return std::move(tuple->kids[0]);
-    if (!parentheses) return unexpected("an expression");
-  }
-  return finish(std::move(tuple));
-}
-
-Result<ExprPtr> Parser::parse_list() {
-  ExprPtr node = make(ExprKind::kList, take().line);
-  while (!is_operator("]")) {
-    if (!node->kids.empty()) CHORAL_RETURN_IF_ERROR(expect_operator(","));
-    if (is_operator("]")) break;
-    CHORAL_TRY(ExprPtr item, parse_expression());
-    node->kids.push_back(std::move(item));
-  }
-  take();
-  return finish(std::move(node));
-}
-
-Result<ExprPtr> Parser::parse_dict() {
-  ExprPtr node = make(ExprKind::kDict, take().line);
-  while (!is_operator("}")) {
-    if (!node->kids.empty()) CHORAL_RETURN_IF_ERROR(expect_operator(","));
-    if (is_operator("}")) break;
-    CHORAL_TRY(ExprPtr key, parse_expression());
-    CHORAL_RETURN_IF_ERROR(expect_operator(":"));
-    CHORAL_TRY(ExprPtr value, parse_expression());
-    node->kids.push_back(std::move(key));
-    node->kids.push_back(std::move(value));
-  }
-  take();
-  return finish(std::move(node));
+Result<Ast> parse_template(std::string_view source, const RenderLimits& limits) {
+  CHORAL_TRY(auto tokens, tokenize(source));
+  return StatementParser(std::move(tokens), limits).run();
 }
 
 }  // namespace choral::text::jinja

@@ -1,13 +1,15 @@
 // Tokens to syntax tree. The grammar is Jinja's, with its oddities: unary minus binds tighter than a filter, a test takes
 // one bare argument, `a if b` without else is undefined otherwise. Unknown filters and tests are errors here, except on a
 // branch of an if, where Jinja lets them wait. break/continue outside a loop, and deep nesting, are errors too.
+// Descent over the tokens is recursive, so each open bracket and tag is counted (Depth), and a chain a + b + … by the depth
+// of its tree (finish).
 #pragma once
 
 #include <algorithm>
-#include <initializer_list>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -17,79 +19,67 @@
 
 namespace choral::text::jinja {
 
-// corrupt (bad syntax), unsupported (include, import, extends, block, autoescape) or too_large, each with its line.
+// corrupt (bad syntax), unsupported (what no chat template needs, by name) or too_large, each with its line.
 Result<Ast> parse_template(std::string_view source, const RenderLimits& limits);
 
-class Parser {
- public:
-  Parser(std::vector<Token> tokens, const RenderLimits& limits);
-  Result<Ast> run();
+// The expressions (parse_expression.cc); parser.cc adds the statements.
+class ExpressionParser {
+ protected:
+  ExpressionParser(std::vector<Token> tokens, const RenderLimits& limits);
 
- private:
-  struct Marks {  // special names read inside a macro or call block
-    bool caller = false, kwargs = false, varargs = false;
+  struct Depth {
+    explicit Depth(ExpressionParser* parser) : parser_(parser) { ++parser_->depth_; }
+    ~Depth() { --parser_->depth_; }
+    Depth(const Depth&) = delete;
+    Depth& operator=(const Depth&) = delete;
+    Status check() const;
+
+   private:
+    ExpressionParser* parser_;
   };
-  struct Depth;  // counts nesting while it lives
 
-  // statements (parser_statements.cc)
-  Status parse_body(std::initializer_list<std::string_view> ends, Body* body);
-  Status parse_block(std::initializer_list<std::string_view> ends, Body* body);
-  Result<std::unique_ptr<Stmt>> parse_statement();
-  Status parse_if(Stmt* stmt);
-  Status parse_for(Stmt* stmt);
-  Status parse_set(Stmt* stmt);
-  Status parse_macro(Stmt* stmt);
-  Status parse_call_block(Stmt* stmt);
-  Status parse_macro_body(std::string_view end, Stmt* stmt);
-  Status parse_with(Stmt* stmt);
-  Status parse_signature(MacroSignature* signature);
-  Status expect_block_end();
-  Status unknown_tag(const Token& token, std::initializer_list<std::string_view> ends);
-  Result<ExprPtr> parse_target(bool with_namespace, bool ends_at_in);
-  Status check_target(const Expr& target, bool in_loop_head);
-
-  // expressions (parser.cc)
-  Result<ExprPtr> parse_expression() { return parse_conditional(); }
-  Result<ExprPtr> parse_conditional();
-  Result<ExprPtr> parse_or();
-  Result<ExprPtr> parse_and();
+  Result<ExprPtr> parse_expression();  // with the inline if
+  Result<ExprPtr> parse_infix(int level);
   Result<ExprPtr> parse_not();
   Result<ExprPtr> parse_compare();
-  Result<ExprPtr> parse_sum();
-  Result<ExprPtr> parse_concat();
-  Result<ExprPtr> parse_product();
-  Result<ExprPtr> parse_power();
   Result<ExprPtr> parse_unary(bool with_filter);
-  Result<ExprPtr> parse_primary(bool with_namespace, bool target = false);
-  Result<ExprPtr> parse_name(const std::string& name, ExprPtr node, bool with_namespace, bool target);
+  Result<ExprPtr> parse_primary(bool is_target, bool with_namespace);
+  Result<ExprPtr> parse_name(bool is_target, bool with_namespace);
+  // Items up to the end of the tag, a bracket or `end_name`; one without a comma is no tuple.
   Result<ExprPtr> parse_tuple(bool with_conditional, bool parentheses, std::string_view end_name = {});
-  Result<ExprPtr> parse_list();
-  Result<ExprPtr> parse_dict();
-
-  // what follows an operand (parser_postfix.cc)
+  Result<ExprPtr> parse_list_or_dict();
   Result<ExprPtr> parse_postfix(ExprPtr node);
-  Result<ExprPtr> parse_filter_expr(ExprPtr node);
   Result<ExprPtr> parse_subscript(ExprPtr node);
-  Result<ExprPtr> parse_subscribed();
   Result<ExprPtr> parse_call(ExprPtr node);
   Result<ExprPtr> parse_filters(ExprPtr node, bool first_is_inline);
   Result<ExprPtr> parse_test(ExprPtr node);
-  Status parse_arguments(CallArguments* arguments);
+  Status parse_arguments(Expr* call);
   bool at_tuple_end(std::string_view end_name) const;
+  void note_unknown(const Expr& node, std::string_view kind);
+
+  template <class... Kids>
+  static ExprPtr make(ExprKind kind, int line, Kids... kids) {
+    auto node = std::make_unique<Expr>();
+    node->kind = kind;
+    node->line = line;
+    (node->kids.push_back(std::move(kids)), ...);
+    return node;
+  }
   Result<ExprPtr> finish(ExprPtr node);  // depth of the tree from its kids
 
   const Token& current() const { return tokens_[next_]; }
   const Token& look() const { return tokens_[std::min(next_ + 1, tokens_.size() - 1)]; }
+  int line() const { return current().line; }
   Token take();
-  bool is_operator(std::string_view op) const { return current().kind == TokenKind::kOperator && current().text == op; }
-  bool is_name(std::string_view name) const { return current().kind == TokenKind::kName && current().text == name; }
-  bool skip_operator(std::string_view op);
-  bool skip_name(std::string_view name);
-  Status expect_operator(std::string_view op);
+  static bool is(const Token& token, std::string_view word) {  // a name or operator
+    return (token.kind == TokenKind::kOperator || token.kind == TokenKind::kName) && token.text == word;
+  }
+  bool is(std::string_view word) const { return is(current(), word); }
+  bool skip(std::string_view word);
+  Status expect(std::string_view word);
   Result<std::string> expect_name();
   Status unexpected(std::string_view wanted);
-  ExprPtr make(ExprKind kind, int line);
-  ExprPtr make(ExprKind kind, int line, ExprPtr a, ExprPtr b);
+  Status refused(std::string_view what);  // unsupported, with the line
   int name_index(std::string_view name);
 
   std::vector<Token> tokens_;
@@ -97,8 +87,8 @@ class Parser {
   const RenderLimits& limits_;
   Ast ast_;
   std::map<std::string, int, std::less<>> name_indices_;
-  std::vector<Marks*> marks_;         // the macros around the current token
-  std::vector<std::string> unknown_;  // filters and tests that do not exist, where that is an error
+  std::vector<const Stmt*> macros_;  // around the current token
+  Status unknown_;                   // the first filter or test that does not exist, where that is an error
   int depth_ = 0;
   int loops_ = 0;      // around the current token, within its macro
   bool soft_ = false;  // on a branch that may never run

@@ -30,7 +30,7 @@ bool Template::mentions(std::string_view name) const {
   const auto found = std::find(ast_.names.begin(), ast_.names.end(), name);
   if (found == ast_.names.end()) return false;
   const auto index = static_cast<int>(found - ast_.names.begin());
-  return index > ast_.varargs_name;  // the first few are there in every template
+  return index != kLoopName;  // that one is there in every template
 }
 
 }  // namespace choral::text::jinja

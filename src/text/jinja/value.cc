@@ -28,16 +28,12 @@ int compare_reals(const Value& a, const Value& b) {
   if (std::isnan(d)) return -1;
   if (d >= 0x1p63) return -1;
   if (d < -0x1p63) return 1;
-  const auto whole = static_cast<int64_t>(std::trunc(d));
-  if (a.as_int() != whole) return a.as_int() < whole ? -1 : 1;
-  const double fraction = d - std::trunc(d);
-  return fraction > 0 ? -1 : fraction < 0 ? 1 : 0;
+  const double whole = std::trunc(d);
+  if (a.as_int() != static_cast<int64_t>(whole)) return a.as_int() < static_cast<int64_t>(whole) ? -1 : 1;
+  return d > whole ? -1 : d < whole;
 }
 
-int key_class(const Value& v) {
-  if (v.is_real()) return 1;
-  return v.is_bool() ? 1 : static_cast<int>(v.kind()) + 2;
-}
+int key_class(const Value& v) { return v.is_real() ? 1 : static_cast<int>(v.kind()) + 2; }
 
 }  // namespace
 
@@ -48,11 +44,11 @@ Value Value::undefined(std::string message) { return Value(Kind::kUndefined, std
 std::string_view Value::undefined_message() const {
   return shared_ ? get<std::string>() : std::string_view("value is undefined");
 }
-Value Value::big(std::string digits) { return Value(Kind::kBigInt, std::make_shared<BigInt>(BigInt{std::move(digits)})); }
+Value Value::big(std::string digits) { return Value(Kind::kBigInt, std::make_shared<std::string>(std::move(digits))); }
 Value Value::text(std::string s) { return Value(Kind::kString, std::make_shared<Text>(std::move(s))); }
 
 uint32_t Value::depth() const {
-  if (is_list() || is_tuple()) return sequence().depth;
+  if (is_sequence()) return sequence().depth;
   if (is_dict()) return dict().depth_;
   return is_object() ? object()->depth() : 0;
 }
@@ -64,7 +60,10 @@ uint64_t Value::weight() const {
     case Kind::kTuple: return sequence().weight;
     case Kind::kDict: return dict().weight_;
     case Kind::kBigInt: return 1 + big_digits().size() / 128;
-    case Kind::kObject: return object()->weight();
+    case Kind::kObject: {
+      const auto* series = object_as<Series>();
+      return series != nullptr ? series->elements().weight() : 1;
+    }
     default: return 1;
   }
 }
@@ -192,7 +191,10 @@ bool equal(const Value& a, const Value& b) {
         return other != nullptr && equal(entry.second, *other);
       });
     }
-    case Kind::kObject: return a.object() == b.object() || a.object()->equals(*b.object());
+    case Kind::kObject: {
+      const auto *x = a.object_as<Series>(), *y = b.object_as<Series>();
+      return a.object() == b.object() || (x != nullptr && y != nullptr && x->equals(*y));
+    }
     default: return false;
   }
 }

@@ -1,8 +1,7 @@
 // A value of the template language: what Python would hold, without Python's reach. None, booleans, 64-bit integers,
-// floats, text, lists, tuples and dicts are immutable and shared; everything else (namespace, macro, loop, range,
-// iterator, …) is an Object. Lists, dicts and the objects that hold values know their depth, lists and dicts their total
-// weight, which make_* keeps under the limits: so destroying, comparing or printing a value can overflow neither the stack
-// nor the step budget.
+// floats, text, lists, tuples and dicts are immutable and shared; everything else (namespace, macro, loop, range, …) is an
+// Object. What holds values knows its depth, lists and dicts their total weight too, which make_* keeps under the limits:
+// so destroying, comparing or printing a value can overflow neither the stack nor the step budget.
 // Thread-safety: immutable values may be shared between threads; Objects belong to one rendering.
 #pragma once
 
@@ -26,6 +25,7 @@ class Dict;
 class Object;
 using Values = std::vector<Value>;
 
+// kBigInt: an integer of the JSON input past 64 bits. It can be printed, compared for equality and written back, no more.
 enum class Kind : uint8_t { kUndefined, kNone, kBool, kInt, kFloat, kBigInt, kString, kList, kTuple, kDict, kObject };
 
 struct Text {
@@ -33,11 +33,6 @@ struct Text {
   std::string bytes;  // valid UTF-8
   size_t length;      // in code points
   bool ascii() const { return length == bytes.size(); }
-};
-
-// An integer of the JSON input past 64 bits: it can be printed, compared for equality and written back, no more.
-struct BigInt {
-  std::string digits;
 };
 
 struct Sequence {
@@ -69,6 +64,7 @@ class Value {
   bool is_string() const { return kind() == Kind::kString; }
   bool is_list() const { return kind() == Kind::kList; }
   bool is_tuple() const { return kind() == Kind::kTuple; }
+  bool is_sequence() const { return is_list() || is_tuple(); }
   bool is_dict() const { return kind() == Kind::kDict; }
   bool is_object() const { return kind() == Kind::kObject; }
   bool is_integral() const { return is_bool() || is_int(); }  // an int to Python's arithmetic
@@ -79,12 +75,11 @@ class Value {
   bool as_bool() const { return scalar_ != 0; }
   int64_t as_int() const { return scalar_; }  // also of a bool
   double as_double() const { return is_float() ? std::bit_cast<double>(scalar_) : static_cast<double>(scalar_); }
-  const std::string& big_digits() const { return get<BigInt>().digits; }
+  const std::string& big_digits() const { return get<std::string>(); }
   const std::string& str() const { return get<Text>().bytes; }
   const Text& text_value() const { return get<Text>(); }
   const Sequence& sequence() const { return get<Sequence>(); }
   const Values& items() const { return sequence().items; }
-  std::shared_ptr<const Values> shared_items() const { return {shared_, &items()}; }
   const Dict& dict() const { return get<Dict>(); }
   Object* object() const { return static_cast<Object*>(shared_.get()); }
   std::shared_ptr<Object> shared_object() const { return std::static_pointer_cast<Object>(shared_); }
@@ -145,11 +140,12 @@ Result<Value> make_sequence(Kind list_or_tuple, Values items, const RenderLimits
 inline Result<Value> make_list(Values items, const RenderLimits& limits) {
   return make_sequence(Kind::kList, std::move(items), limits);
 }
-inline Result<Value> make_tuple(Values items, const RenderLimits& limits) {
-  return make_sequence(Kind::kTuple, std::move(items), limits);
-}
 Result<Value> make_dict(Dict dict, const RenderLimits& limits);
 Result<Value> make_object(std::shared_ptr<Object> object, const RenderLimits& limits);
+
+// Strict UTF-8 JSON, bounded in depth and size (json_read.cc). invalid_argument with the byte offset; lone surrogates and
+// invalid UTF-8 are refused. A key given twice keeps its last value.
+Result<Value> read_json(std::string_view text, const RenderLimits& limits);
 
 std::string_view type_name(const Value& value);  // Python's: "str", "NoneType", …
 bool hashable(const Value& value);

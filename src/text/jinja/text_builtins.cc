@@ -1,0 +1,327 @@
+// The filters and methods of text.
+#include <algorithm>
+
+#include "text/find_text.h"
+#include "text/jinja/builtins.h"
+#include "text/jinja/interpreter.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/print.h"
+#include "text/jinja/unicode.h"
+
+namespace choral::text::jinja {
+namespace {
+
+using Pieces = std::vector<std::string_view>;  // views into a text; never more than max_elements
+
+// The subject as text; methods are called on text alone.
+Result<std::string> subject_text(Call& call) { return to_text(call.interp, call.self); }
+
+template <std::string (*kMap)(std::string_view)>
+Result<Value> mapped(Call& call) {
+  CHORAL_TRY(const std::string text, subject_text(call));
+  CHORAL_RETURN_IF_ERROR(call.interp.check_text(text.size() * 3));
+  return Value::text(kMap(text));
+}
+
+// Unlike str.title, words begin after white space, dashes and open brackets only.
+std::string title_words(std::string_view text) {
+  std::string out;
+  size_t word = 0;
+  const auto flush = [&](size_t end) {
+    if (end == word) return;
+    size_t rest = word;
+    next_code_point(text, &rest);
+    out += upper(text.substr(word, rest - word)) + lower(text.substr(rest, end - rest));
+  };
+  for (size_t pos = 0; pos < text.size();) {
+    const size_t start = pos;
+    const char32_t c = next_code_point(text, &pos);
+    if (c != '-' && c != '(' && c != '{' && c != '[' && c != '<' && !is_space(c)) continue;
+    flush(start);
+    out.append(text.substr(start, pos - start));
+    word = pos;
+  }
+  flush(text.size());
+  return out;
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&#34;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out.push_back(c);
+    }
+  }
+  return out;
+}
+
+template <bool kLeft, bool kRight>
+Result<Value> strip_text(Call& call) {
+  CHORAL_TRY(const std::string text, subject_text(call));
+  if (!call.given(0)) return Value::text(strip(text, kLeft, kRight));
+  CHORAL_TRY(const std::string_view chars, call.text(0, ""));
+  CHORAL_RETURN_IF_ERROR(call.interp.allocated(chars.size() * sizeof(char32_t)));
+  return Value::text(strip(text, kLeft, kRight, &chars));
+}
+
+Result<Value> replaced(Call& call, std::string_view from, std::string_view to) {
+  CHORAL_TRY(const std::string text, subject_text(call));
+  CHORAL_TRY(const int64_t count, call.given(2) ? call.integer(2, -1) : Result<int64_t>(int64_t{-1}));
+  std::string out;
+  size_t pos = 0;
+  for (int64_t n = 0; count < 0 || n < count; ++n) {
+    const size_t at = from.empty() ? pos : find_text(text, from, pos);
+    if (at == std::string_view::npos) break;
+    CHORAL_RETURN_IF_ERROR(call.interp.check_text(out.size() + (at - pos) + to.size() + 4));
+    out.append(text, pos, at - pos).append(to);
+    pos = at + from.size();
+    if (!from.empty()) continue;
+    if (pos == text.size()) return Value::text(std::move(out));  // between all characters, and at both ends
+    const size_t start = pos;
+    next_code_point(text, &pos);
+    out.append(text, start, pos - start);
+  }
+  CHORAL_RETURN_IF_ERROR(call.interp.check_text(out.size() + text.size() - pos));
+  return Value::text(out.append(text, pos));
+}
+
+Result<Value> replace_filter(Call& call) {
+  CHORAL_TRY(const std::string from, to_text(call.interp, *call.bound[0]));
+  CHORAL_TRY(const std::string to, to_text(call.interp, *call.bound[1]));
+  return replaced(call, from, to);
+}
+
+Result<Value> replace_method(Call& call) {
+  for (int i = 0; i < 2; ++i) {
+    if (!call.bound[i]->is_string())
+      return invalid_argument("replace() argument {} must be str, not {}", i + 1, type_name(*call.bound[i]));
+  }
+  return replaced(call, call.bound[0]->str(), call.bound[1]->str());
+}
+
+Result<Pieces> lines_of(Interpreter& interp, std::string_view text, bool keep_ends) {
+  Pieces out;
+  size_t line = 0;
+  for (size_t pos = 0; pos < text.size();) {
+    const size_t start = pos;
+    const char32_t c = next_code_point(text, &pos);
+    if (!is_line_break(c)) continue;
+    if (c == '\r' && pos < text.size() && text[pos] == '\n') ++pos;
+    CHORAL_RETURN_IF_ERROR(interp.check_elements(out.size() + 1));
+    out.push_back(text.substr(line, (keep_ends ? pos : start) - line));
+    line = pos;
+  }
+  if (line < text.size()) out.push_back(text.substr(line));
+  return out;
+}
+
+// How far an indentation goes: a text, or that many spaces.
+Result<std::string> indentation(Call& call, size_t i, int64_t otherwise) {
+  if (call.bound[i] != nullptr && call.bound[i]->is_string()) return call.bound[i]->str();
+  CHORAL_TRY(const int64_t width, call.integer(i, otherwise));
+  CHORAL_RETURN_IF_ERROR(call.interp.check_text(static_cast<uint64_t>(std::max<int64_t>(width, 0))));
+  return std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+}
+
+Result<Value> indent(Call& call) {
+  CHORAL_RETURN_IF_ERROR(check_defined(call.self));
+  if (!call.self.is_string()) return invalid_argument("unsupported operand type(s) for +=: '{}' and 'str'", type_name(call.self));
+  CHORAL_TRY(const std::string indention, indentation(call, 0, 4));
+  const bool blank = call.flag(2, false);
+  bool indents = call.flag(1, false);
+  const std::string text = call.self.str() + "\n";
+  CHORAL_TRY(const Pieces lines, lines_of(call.interp, text, false));
+  std::string out;
+  for (const std::string_view& line : lines) {
+    if (&line != lines.data()) {
+      out += '\n';
+      indents = blank || !line.empty();
+    }
+    if (indents) out += indention;
+    out.append(line);
+    CHORAL_RETURN_IF_ERROR(call.interp.check_text(out.size()));
+  }
+  return Value::text(std::move(out));
+}
+
+// Hugging Face's tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False), not Jinja's HTML-safe one.
+Result<Value> tojson(Call& call) {
+  JsonStyle style;
+  style.ascii = call.flag(0, false);
+  if (call.given(2) || call.flag(3, false)) return unsupported("tojson() with separators or sort_keys is not supported");
+  if (call.given(1)) {
+    CHORAL_TRY(style.indent, indentation(call, 1, 0));
+  }
+  CHORAL_TRY(std::string out, to_json(call.interp, call.self, style));
+  return Value::text(std::move(out));
+}
+
+Result<Value> format_filter(Call& call) {
+  if (!call.args.named.empty()) return unsupported("format() with named values is not supported; use ~");
+  CHORAL_TRY(const std::string text, subject_text(call));
+  CHORAL_TRY(const Value values, call.interp.tuple(std::move(call.args.positional)));
+  return printf_format(call.interp, text, values);
+}
+
+Result<Value> format_method(Call& call) { return str_format(call.interp, call.self.str(), call.args); }
+
+Result<Value> string_filter(Call& call) {
+  CHORAL_TRY(std::string text, subject_text(call));
+  return Value::text(std::move(text));
+}
+
+Result<Value> list_of(Interpreter& interp, const Pieces& pieces) {
+  CHORAL_RETURN_IF_ERROR(interp.allocated(pieces.size() * 2 * sizeof(Value)));
+  Values out;
+  out.reserve(pieces.size());
+  for (const std::string_view piece : pieces) out.push_back(Value::text(piece));
+  return interp.list(std::move(out));
+}
+
+// At most `limit` cuts; any number when it is negative. An empty separator is white space, as much as there is.
+Result<Pieces> split_text(Interpreter& interp, std::string_view text, std::string_view separator, int64_t limit) {
+  Pieces out;
+  const bool spaces = separator.empty();
+  const auto find_space = [&text]() -> size_t {
+    for (size_t pos = 0, start = 0; pos < text.size(); start = pos)
+      if (is_space(next_code_point(text, &pos))) return start;
+    return std::string_view::npos;
+  };
+  if (spaces) text = strip(text, true, false);
+  while ((limit < 0 || std::ssize(out) < limit) && !(spaces && text.empty())) {
+    const size_t at = spaces ? find_space() : find_text(text, separator);
+    if (at == std::string_view::npos) break;
+    CHORAL_RETURN_IF_ERROR(interp.check_elements(out.size() + 1));
+    out.push_back(text.substr(0, at));
+    text.remove_prefix(at + separator.size());
+    if (spaces) text = strip(text, true, false);
+  }
+  if (!(spaces && text.empty())) out.push_back(text);
+  return out;
+}
+
+Result<Value> split_method(Call& call) {
+  CHORAL_TRY(const std::string_view separator, call.text(0, ""));
+  if (call.given(0) && separator.empty()) return invalid_argument("empty separator");
+  CHORAL_TRY(const int64_t limit, call.integer(1, -1));
+  CHORAL_RETURN_IF_ERROR(call.interp.allocated(call.self.str().size()));
+  CHORAL_TRY(const Pieces pieces, split_text(call.interp, call.self.str(), separator, limit));
+  return list_of(call.interp, pieces);
+}
+
+Result<Value> splitlines_method(Call& call) {
+  CHORAL_RETURN_IF_ERROR(call.interp.allocated(call.self.str().size()));
+  CHORAL_TRY(const Pieces lines, lines_of(call.interp, call.self.str(), call.flag(0, false)));
+  return list_of(call.interp, lines);
+}
+
+Status refuse_bounds(const Call& call, std::string_view method) {
+  if (call.bound[1] == nullptr && call.bound[2] == nullptr) return {};
+  return unsupported("{}() with a start or end is not supported; cut the text first: text[a:b]", method);
+}
+
+Result<Value> find_method(Call& call) {
+  CHORAL_RETURN_IF_ERROR(refuse_bounds(call, "find"));
+  if (!call.bound[0]->is_string()) return invalid_argument("must be str, not {}", type_name(*call.bound[0]));
+  const std::string_view text = call.self.str();
+  const size_t at = find_text(text, call.bound[0]->str());
+  return Value::integer(at == std::string_view::npos ? -1 : static_cast<int64_t>(code_point_count(text.substr(0, at))));
+}
+
+Result<Value> count_method(Call& call) {
+  CHORAL_RETURN_IF_ERROR(refuse_bounds(call, "count"));
+  if (!call.bound[0]->is_string()) return invalid_argument("must be str, not {}", type_name(*call.bound[0]));
+  const std::string &text = call.self.str(), &what = call.bound[0]->str();
+  if (what.empty()) return Value::integer(static_cast<int64_t>(call.self.text_value().length) + 1);
+  int64_t n = 0;
+  for (size_t at = find_text(text, what); at != std::string::npos; at = find_text(text, what, at + what.size())) ++n;
+  return Value::integer(n);
+}
+
+// Looks at no more of a long text than the affix has.
+template <bool kEnd>
+Result<Value> affix_method(Call& call) {
+  constexpr std::string_view kName = kEnd ? "endswith" : "startswith";
+  const Value& wanted = *call.bound[0];
+  CHORAL_RETURN_IF_ERROR(call.interp.step(wanted.weight()));
+  CHORAL_RETURN_IF_ERROR(refuse_bounds(call, kName));
+  if (!wanted.is_string() && !wanted.is_tuple())
+    return invalid_argument("{} first arg must be str or a tuple of str, not {}", kName, type_name(wanted));
+  const Values one = {wanted};
+  for (const Value& affix : wanted.is_tuple() ? wanted.items() : one) {
+    if (!affix.is_string()) return invalid_argument("tuple for {} must only contain str, not {}", kName, type_name(affix));
+    if (kEnd ? call.self.str().ends_with(affix.str()) : call.self.str().starts_with(affix.str())) return Value::boolean(true);
+  }
+  return Value::boolean(false);
+}
+
+template <bool kEnd>
+Result<Value> remove_affix(Call& call) {
+  if (!call.bound[0]->is_string()) return invalid_argument("expected str, got {}", type_name(*call.bound[0]));
+  const std::string_view text = call.self.str(), affix = call.bound[0]->str();
+  if (!(kEnd ? text.ends_with(affix) : text.starts_with(affix))) return call.self;
+  return Value::text(kEnd ? text.substr(0, text.size() - affix.size()) : text.substr(affix.size()));
+}
+
+Result<Value> join_method(Call& call) {
+  if (!is_iterable(*call.bound[0])) return invalid_argument("can only join an iterable");
+  CHORAL_TRY(const Value elements, elements_of(call.interp, *call.bound[0]));
+  std::string out;
+  for (size_t i = 0; i < elements.items().size(); ++i) {
+    const Value& item = elements.items()[i];
+    if (!item.is_string()) return invalid_argument("sequence item {}: expected str instance, {} found", i, type_name(item));
+    if (i > 0) out += call.self.str();
+    out += item.str();
+    CHORAL_RETURN_IF_ERROR(call.interp.check_text(out.size()));
+  }
+  return Value::text(std::move(out));
+}
+
+constexpr Builtin kTextFilters[] = {
+    {"upper", mapped<upper>},
+    {"lower", mapped<lower>},
+    {"capitalize", mapped<capitalize>},
+    {"title", mapped<title_words>},
+    {"e", mapped<escaped>},
+    {"escape", mapped<escaped>},
+    {"safe", string_filter},
+    {"string", string_filter},
+    {"trim", strip_text<true, true>, "chars"},
+    {"replace", replace_filter, "old new count", 2},
+    {"indent", indent, "width first blank"},
+    {"format", format_filter, "*"},
+    {"tojson", tojson, "ensure_ascii indent separators sort_keys"},
+};
+
+constexpr Builtin kMethods[] = {
+    {"strip", strip_text<true, true>, "/chars"},
+    {"lstrip", strip_text<true, false>, "/chars"},
+    {"rstrip", strip_text<false, true>, "/chars"},
+    {"split", split_method, "sep maxsplit"},
+    {"splitlines", splitlines_method, "keepends"},
+    {"startswith", affix_method<false>, "/prefix /start /end", 1, false},
+    {"endswith", affix_method<true>, "/suffix /start /end", 1, false},
+    {"removeprefix", remove_affix<false>, "/prefix", 1},
+    {"removesuffix", remove_affix<true>, "/suffix", 1},
+    {"upper", mapped<upper>},
+    {"lower", mapped<lower>},
+    {"title", mapped<title>},
+    {"capitalize", mapped<capitalize>},
+    {"replace", replace_method, "/old /new /count", 2},
+    {"find", find_method, "/sub /start /end", 1},
+    {"count", count_method, "/sub /start /end", 1},
+    {"join", join_method, "/iterable", 1},
+    {"format", format_method, "*"},
+};
+
+}  // namespace
+
+std::span<const Builtin> text_filters() { return kTextFilters; }
+std::span<const Builtin> text_methods() { return kMethods; }
+
+}  // namespace choral::text::jinja
