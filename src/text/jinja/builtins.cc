@@ -14,12 +14,12 @@ namespace choral::text::jinja {
 namespace {
 
 constexpr std::string_view kRefusedFilters =
-    "batch center filesizeformat float forceescape groupby max min pprint random slice striptags sum truncate urlencode "
+    "batch center filesizeformat float forceescape groupby max min pprint random reverse slice striptags sum truncate urlencode "
     "urlize wordcount wordwrap xmlattr";
 constexpr std::string_view kRefusedTests = "escaped filter lower test upper";
 
 Result<Value> refuse_function(Call&) {
-  return unsupported("the functions cycler, joiner and lipsum are not supported; use loop.cycle, loop.first or |join");
+  return unsupported("the functions dict, cycler, joiner and lipsum are not supported; use {{…}}, loop.cycle or loop.first");
 }
 
 constexpr int64_t kMaxRange = 100000;  // as in Jinja's sandbox
@@ -45,30 +45,12 @@ Result<Value> make_range(Call& call) {
   return Value::object(std::make_shared<Series>(Series::Type::kRange, std::move(elements), Value::text(text)));
 }
 
-// dict(mapping, name=value, …)
-Result<Dict> collect(Call& call) {
-  Dict out;
-  const Values& given = call.args.positional;
-  if (given.size() > 1) return invalid_argument("dict expected at most 1 argument, got {}", given.size());
-  if (!given.empty() && given[0].is_dict()) {
-    CHORAL_RETURN_IF_ERROR(call.interp.allocated(given[0].dict().size() * 4 * sizeof(Value)));
-    out = given[0].dict();
-  } else if (!given.empty()) {
-    return unsupported("dict() and namespace() of pairs are not supported; write {{'key': value}}");
-  }
-  CHORAL_RETURN_IF_ERROR(call.interp.allocated(call.args.named.size() * Namespace::kEntryBytes));
-  for (const auto& [name, value] : call.args.named) out.set(Value::text(name), value);
-  return out;
-}
-
-Result<Value> make_dict_value(Call& call) {
-  CHORAL_TRY(Dict entries, collect(call));
-  return call.interp.dict(std::move(entries));
-}
-
 Result<Value> make_namespace(Call& call) {
-  CHORAL_TRY(Dict entries, collect(call));
-  CHORAL_RETURN_IF_ERROR(call.interp.allocated(kKeptBytes + entries.size() * Namespace::kEntryBytes));
+  if (!call.args.positional.empty())
+    return unsupported("namespace() of a dict is not supported; name the values: namespace(a=1)");
+  CHORAL_RETURN_IF_ERROR(call.interp.allocated(kKeptBytes + call.args.named.size() * Namespace::kEntryBytes));
+  Dict entries;
+  for (const auto& [name, value] : call.args.named) entries.set(Value::text(name), value);
   return call.interp.make_namespace(std::move(entries));
 }
 
@@ -106,10 +88,10 @@ Result<Value> strftime_now(Call& call) {
 
 constexpr Builtin kGlobals[] = {
     {"range", make_range, "/start /stop /step", 1},
-    {"dict", make_dict_value, "*"},
     {"namespace", make_namespace, "*"},
     {"raise_exception", raise_exception, "message", 1},
     {"strftime_now", strftime_now, "format", 1},
+    {"dict", refuse_function, "*"},
     {"cycler", refuse_function, "*"},
     {"joiner", refuse_function, "*"},
     {"lipsum", refuse_function, "*"},
@@ -174,21 +156,12 @@ constexpr Builtin kTests[] = {
     {"even", parity<0>},
     {"divisibleby", divisible, "num", 1},
     {"in", compared<Operator::kIn>, "/seq", 1},
-    {"==", compared<Operator::kEqual>, "/other", 1},
-    {"eq", compared<Operator::kEqual>, "/other", 1},
-    {"equalto", compared<Operator::kEqual>, "/other", 1},
-    {"!=", compared<Operator::kNotEqual>, "/other", 1},
-    {"ne", compared<Operator::kNotEqual>, "/other", 1},
-    {"<", compared<Operator::kLess>, "/other", 1},
-    {"lt", compared<Operator::kLess>, "/other", 1},
-    {"lessthan", compared<Operator::kLess>, "/other", 1},
-    {"<=", compared<Operator::kLessEqual>, "/other", 1},
-    {"le", compared<Operator::kLessEqual>, "/other", 1},
-    {">", compared<Operator::kGreater>, "/other", 1},
-    {"gt", compared<Operator::kGreater>, "/other", 1},
-    {"greaterthan", compared<Operator::kGreater>, "/other", 1},
-    {">=", compared<Operator::kGreaterEqual>, "/other", 1},
-    {"ge", compared<Operator::kGreaterEqual>, "/other", 1},
+    {"== eq equalto", compared<Operator::kEqual>, "/other", 1},
+    {"!= ne", compared<Operator::kNotEqual>, "/other", 1},
+    {"< lt lessthan", compared<Operator::kLess>, "/other", 1},
+    {"<= le", compared<Operator::kLessEqual>, "/other", 1},
+    {"> gt greaterthan", compared<Operator::kGreater>, "/other", 1},
+    {">= ge", compared<Operator::kGreaterEqual>, "/other", 1},
 };
 
 Status bind(const Builtin& builtin, Call& call) {
@@ -250,12 +223,12 @@ std::span<const Builtin> filters() {
 std::string_view refused_methods(const Value& value) {
   switch (value.kind()) {
     case Kind::kString:
-      return "casefold center encode expandtabs format_map index isalnum isalpha isascii isdecimal isdigit isidentifier islower "
-             "isnumeric isprintable isspace istitle isupper ljust maketrans partition rfind rindex rjust rpartition rsplit "
-             "swapcase "
-             "translate zfill";
+      return "casefold center count encode expandtabs find format_map index isalnum isalpha isascii isdecimal isdigit "
+             "isidentifier islower isnumeric isprintable isspace istitle isupper ljust maketrans partition removeprefix "
+             "removesuffix rfind rindex rjust rpartition rsplit splitlines swapcase translate zfill";
     case Kind::kDict: return "copy fromkeys";
-    case Kind::kList: return "copy";
+    case Kind::kList: return "copy count index";
+    case Kind::kTuple: return "count index";
     case Kind::kBool:
     case Kind::kInt:
     case Kind::kBigInt:
@@ -269,7 +242,7 @@ std::string_view refused_methods(const Value& value) {
 }
 
 const Builtin* find_builtin(std::span<const Builtin> table, std::string_view name) {
-  const auto found = std::find_if(table.begin(), table.end(), [&](const Builtin& entry) { return entry.name == name; });
+  const auto found = std::find_if(table.begin(), table.end(), [&](const Builtin& entry) { return has_word(entry.name, name); });
   return found == table.end() ? nullptr : &*found;
 }
 

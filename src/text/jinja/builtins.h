@@ -26,7 +26,7 @@ struct Call {
 };
 
 struct Builtin {
-  std::string_view name;
+  std::string_view name;  // or names, separated by spaces
   Result<Value> (*body)(Call& call);
   // Names in order, separated by spaces; one that begins with '/' is not given by name. "*": any, the body reads `args`.
   std::string_view parameters = "";

@@ -137,8 +137,8 @@ Status Macro::bind_parameters(Interpreter& interp, Arguments& args, const ScopeP
 
 Result<Value> Macro::call(Interpreter& interp, Arguments& args) {
   const std::shared_ptr<Object> alive = shared_from_this();  // the body may overwrite the variable that holds the macro
-  Interpreter::DepthGuard depth(&interp);
-  CHORAL_RETURN_IF_ERROR(depth.check());
+  const Nesting nesting = interp.nested();
+  CHORAL_RETURN_IF_ERROR(interp.check_depth());
   const ScopePtr scope = inner_scope(defined_in_);
   std::string out;
   Status status = bind_parameters(interp, args, scope);

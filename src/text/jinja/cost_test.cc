@@ -60,12 +60,9 @@ TEST(JinjaCost, EveryFilterTestAndMethodPaysForWhatItIsGiven) {
   }
   for (const auto& method : methods(Kind::kDict))
     check(".", method.name, method.linear, "{{ dict." + std::string(method.name) + "() }}");
-  for (const Kind kind : {Kind::kList, Kind::kTuple}) {
-    for (const auto& method : methods(kind)) check(".", method.name, method.linear, "");
-  }
   // What stands here must not read its value, or pay for that itself (see the next test).
   EXPECT_THAT(free, UnorderedElementsAre("|length", "|count", "|first", "|last", "|attr", "|default", "|d", ".startswith",
-                                         ".endswith", ".get", ".index", ".count", ".index", ".count"));
+                                         ".endswith", ".get"));
   for (const char* test : {"odd", "even", "divisibleby(2)", "in(s)", "eq(same)", "ne(same)", "lt(same)", "ge(same)"}) {
     EXPECT_EQ(few.render(std::string("{{ s is ") + test + " }}").code(), Code::kTooLarge) << test;
   }
@@ -82,8 +79,6 @@ TEST(JinjaCost, OperatorsAndSubscriptsPayForWhatTheyReadOrMake) {
            "{{ list == also }}",
            "{{ list <= also }}",
            "{{ 2 in list }}",
-           "{{ list.count(2) }}",
-           "{{ list.index(2) }}",
            "{{ dict == other }}",
            "{{ dict.items() == other.items() }}",
            "{{ dict.keys() == other.keys() }}",
@@ -115,7 +110,6 @@ TEST(JinjaCost, OperatorsAndSubscriptsPayForWhatTheyReadOrMake) {
            "{% for c in s %}{% endfor %}",
            "{% set a, b = s %}",
            "{{ dict.keys() }}",
-           "{{ namespace(dict) }}",
        }) {
     EXPECT_EQ(few.render(source).code(), Code::kTooLarge) << source;
   }
@@ -134,9 +128,9 @@ TEST(JinjaCost, WhatReadsLittleCostsLittle) {
 TEST(JinjaCost, SearchesTakeNoSquareTime) {
   Rendering all;
   all.text = std::string(size_t{1} << 23, 'a');
-  for (const char* source : {"{{ (s ~ 'b') in s ~ s }}", "{{ (s ~ s).find(s ~ 'b') }}", "{{ (s ~ s).count(s ~ 'b') }}",
-                             "{{ (s ~ s).split(s ~ 'b')|length }}", "{{ (s ~ s).replace(s ~ 'b', '')|length }}",
-                             "{{ (s ~ s)|replace(s ~ 'b', '')|length }}", "{{ s.strip('b' ~ s)|length }}"}) {
+  for (const char* source :
+       {"{{ (s ~ 'b') in s ~ s }}", "{{ (s ~ s).split(s ~ 'b')|length }}", "{{ (s ~ s).replace(s ~ 'b', '')|length }}",
+        "{{ (s ~ s)|replace(s ~ 'b', '')|length }}", "{{ s.strip('b' ~ s)|length }}"}) {
     const Status status = all.render(source);
     EXPECT_TRUE(status.ok()) << source << ": " << status.to_string();
   }
@@ -145,9 +139,8 @@ TEST(JinjaCost, SearchesTakeNoSquareTime) {
 TEST(JinjaCost, ListsAreNotMadeBeyondTheirLimit) {
   Rendering small;
   small.limits.max_elements = 400000;  // the lists and dicts above fit
-  for (const char* source :
-       {"{{ s.split('a')|length }}", "{{ ('a ' * 500000).split()|length }}", "{{ ('\\n' * 500000).splitlines()|length }}",
-        "{{ s|list|length }}", "{% for c in s %}{% endfor %}", "{{ ('\\n' * 500000)|indent|length }}"}) {
+  for (const char* source : {"{{ s.split('a')|length }}", "{{ ('a ' * 500000).split()|length }}", "{{ s|list|length }}",
+                             "{% for c in s %}{% endfor %}", "{{ ('\\n' * 500000)|indent|length }}"}) {
     const Status status = small.render(source);
     EXPECT_EQ(status.code(), Code::kTooLarge) << source;
     EXPECT_THAT(status.message(), HasSubstr("max_elements")) << source;
@@ -179,8 +172,8 @@ TEST(JinjaCost, ObjectsInObjectsAreNoDeeperThanListsInLists) {
   std::string views = "ns.j", reversed = "ns.j", methods = "ns.j";
   for (int i = 0; i < 20; ++i) {
     views = "{'a': " + views + "}.items()";
-    reversed = "([" + reversed + "]|reverse)";
-    methods = "[" + methods + "].index";
+    reversed = "([" + reversed + "]|select('defined'))";
+    methods = "{'a': " + methods + "}.get";
   }
   for (const std::string& value : {views, reversed, methods, "{'a': " + methods + "}['keys']"}) {
     const Status status = all.render(grown(value));

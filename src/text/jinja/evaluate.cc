@@ -23,8 +23,8 @@ Result<Value> Interpreter::charged(Result<Value> made) {
 
 Result<Value> Interpreter::eval(const Expr& expr, const ScopePtr& scope) {
   if (expr.kind == ExprKind::kConst) return expr.constant;
-  DepthGuard depth(this);
-  Status status = depth.check();
+  const Nesting nesting = nested();
+  Status status = check_depth();
   if (status.ok()) status = step();
   Result<Value> result = status.ok() ? eval_node(expr, scope) : Result<Value>(std::move(status));
   if (!result.ok() && error_line_ == 0) error_line_ = expr.line;
@@ -37,7 +37,13 @@ Result<Value> Interpreter::eval_node(const Expr& expr, const ScopePtr& scope) {
     case ExprKind::kDict: return eval_dict(expr, scope);
     case ExprKind::kConcat: return eval_concat(expr, scope);
     case ExprKind::kCompare: return eval_compare(expr, scope);
-    case ExprKind::kConditional: return eval_conditional(expr, scope);
+    case ExprKind::kConditional: {
+      CHORAL_TRY(const Value test, eval(*expr.kids[0], scope));
+      if (truth(test)) return eval(*expr.kids[1], scope);
+      if (expr.kids[2]) return eval(*expr.kids[2], scope);
+      return Value::undefined(
+          fmt::format("the inline if-expression on line {} evaluated to false and no else section was defined.", expr.line));
+    }
     case ExprKind::kCall: return charged(eval_call(expr, scope));
     case ExprKind::kFilter: return charged(eval_builtin(expr, scope, nullptr));
     case ExprKind::kTest: return eval_builtin(expr, scope, nullptr);
@@ -122,14 +128,6 @@ Result<Value> Interpreter::eval_compare(const Expr& expr, const ScopePtr& scope)
   return Value::boolean(true);
 }
 
-Result<Value> Interpreter::eval_conditional(const Expr& expr, const ScopePtr& scope) {
-  CHORAL_TRY(const Value test, eval(*expr.kids[0], scope));
-  if (truth(test)) return eval(*expr.kids[1], scope);
-  if (expr.kids[2]) return eval(*expr.kids[2], scope);
-  return Value::undefined(
-      fmt::format("the inline if-expression on line {} evaluated to false and no else section was defined.", expr.line));
-}
-
 Result<Arguments> Interpreter::eval_arguments(const Expr& call, const ScopePtr& scope) {
   Arguments out;
   CHORAL_TRY(out.positional, eval_all(call.positional, scope));
@@ -183,8 +181,8 @@ Result<Value> Interpreter::eval_builtin(const Expr& expr, const ScopePtr& scope,
 Result<Value> Interpreter::apply(std::string_view kind, std::string_view name, const Value& subject, Arguments& args) {
   const Builtin* builtin = find_builtin(kind == "filter" ? filters() : tests(), name);
   if (builtin == nullptr) return no_builtin(kind, cut_name(name));
-  DepthGuard depth(this);
-  CHORAL_RETURN_IF_ERROR(depth.check());
+  const Nesting nesting = nested();
+  CHORAL_RETURN_IF_ERROR(check_depth());
   return charged(invoke(*this, *builtin, subject, args));
 }
 

@@ -36,10 +36,10 @@ ScopePtr inner_scope(const ScopePtr& parent) {
   return scope;
 }
 
-Status Interpreter::DepthGuard::check() const {
-  if (interp_->depth_ <= interp_->limits_.max_eval_depth) return {};
+Status Interpreter::check_depth() const {
+  if (depth_ <= limits_.max_eval_depth) return {};
   return too_large("evaluation is nested more than {} deep (max_eval_depth): does a macro call itself without end?",
-                   interp_->limits_.max_eval_depth);
+                   limits_.max_eval_depth);
 }
 
 Interpreter::Interpreter(const Ast& ast, const RenderLimits& limits, std::optional<int64_t> now_unix_s)
@@ -151,8 +151,8 @@ Status Interpreter::append(std::string_view text, std::string* out) {
 
 Result<Flow> Interpreter::exec(const Body& body, const ScopePtr& scope, std::string* out) {
   for (const auto& stmt : body) {
-    DepthGuard depth(this);
-    Status status = depth.check();
+    const Nesting nesting = nested();
+    Status status = check_depth();
     if (status.ok()) status = step();
     Result<Flow> flow = status.ok() ? exec_stmt(*stmt, scope, out) : Result<Flow>(std::move(status));
     if (!flow.ok() && error_line_ == 0) error_line_ = stmt->line;

@@ -75,16 +75,8 @@ class Interpreter {
   Result<Flow> exec(const Body& body, const ScopePtr& scope, std::string* out);
   Status assign(const Expr& target, Value value, const ScopePtr& scope);
   const Ast& ast() const { return ast_; }
-  struct DepthGuard {
-    explicit DepthGuard(Interpreter* interp) : interp_(interp) { ++interp_->depth_; }
-    ~DepthGuard() { --interp_->depth_; }
-    DepthGuard(const DepthGuard&) = delete;
-    DepthGuard& operator=(const DepthGuard&) = delete;
-    Status check() const;
-
-   private:
-    Interpreter* interp_;
-  };
+  Nesting nested() { return Nesting(&depth_); }  // held while a value or call is within another
+  Status check_depth() const;                    // too_large past max_eval_depth
 
  private:
   Result<Value> eval_node(const Expr& expr, const ScopePtr& scope);
@@ -92,7 +84,6 @@ class Interpreter {
   Result<Value> eval_dict(const Expr& expr, const ScopePtr& scope);
   Result<Value> eval_concat(const Expr& expr, const ScopePtr& scope);
   Result<Value> eval_compare(const Expr& expr, const ScopePtr& scope);
-  Result<Value> eval_conditional(const Expr& expr, const ScopePtr& scope);
   Result<Value> eval_call(const Expr& expr, const ScopePtr& scope);
   Result<Value> eval_builtin(const Expr& expr, const ScopePtr& scope, const Value* block);  // a filter (of a block) or test
   Result<Values> eval_all(const std::vector<ExprPtr>& exprs, const ScopePtr& scope);        // None where there is none

@@ -303,8 +303,7 @@ TEST(JinjaLanguage, SequenceFilters) {
        R"~(11[3][3, 1][1])~"},
       {R"~({{ dct | dictsort }}{{ dct | dictsort(true) }}{{ dct | dictsort(by='value', reverse=true) }}{{ dct | items | list }}{{ dct | list }})~",
        R"~([('A', 2), ('b', 1)][('A', 2), ('b', 1)][('A', 2), ('b', 1)][('b', 1), ('A', 2)]['b', 'A'])~"},
-      {R"~({{ 'abc' | reverse }}{{ lst | reverse | list }}{{ 'abc' | list }}{{ dct | length }}{{ 'héé' | count }})~",
-       R"~(cba[2, 1, 3]['a', 'b', 'c']23)~"},
+      {R"~({{ 'abc' | list }}{{ dct | length }}{{ 'héé' | count }})~", R"~(['a', 'b', 'c']23)~"},
       {R"~({{ lst | map('nope') | list }})~", R"~(No filter named 'nope'.)~", true},
       {R"~({{ [1, 'a'] | sort }})~", R"~('<' not supported between instances of 'str' and 'int')~", true},
       {R"~({{ messages | map(attribute='role') | length }})~", R"~(object of type 'generator' has no len())~", true},
@@ -343,16 +342,16 @@ TEST(JinjaLanguage, Tests) {
 TEST(JinjaLanguage, TextMethods) {
   check({
       {"{{ ' a b '.split() }}{{ 'a,b,,c'.split(',') }}{{ 'a b c'.split(' ', 1) }}{{ "
-       "'a\nb\r\nc'.splitlines() }}{{ ''.split() }}{{ ''.split(',') }}",
-       R"~(['a', 'b']['a', 'b', '', 'c']['a', 'b c']['a', 'b', 'c'][][''])~"},
-      {R"~({{ 'abc'.startswith('a') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'hello'.find('l') }}{{ 'héllo'.find('l') }}{{ 'aaa'.count('a') }}{{ 'hello'.find('z') }})~",
-       R"~(TrueTrue223-1)~"},
+       "''.split() }}{{ ''.split(',') }}",
+       R"~(['a', 'b']['a', 'b', '', 'c']['a', 'b c'][][''])~"},
+      {R"~({{ 'abc'.startswith('a') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'abc'.startswith(('x', 'y')) }})~",
+       R"~(TrueTrueFalse)~"},
       {R"~({{ 'xxaxx'.strip('x') }}{{ '
  a'.lstrip('
 ') }}{{ 'a
 
-'.rstrip() }}{{ 'prefix-a'.removeprefix('prefix-') }}{{ 'a.txt'.removesuffix('.txt') }})~",
-       R"~(a aaaa)~"},
+'.rstrip() }})~",
+       R"~(a aa)~"},
       {R"~({{ "they're bill's".title() }}{{ 'hELLO'.capitalize() }})~", R"~(They'Re Bill'SHello)~"},
       {R"~({{ '-'.join(['a', 'b']) }}{{ ''.join([]) }})~", R"~(a-b)~"},
       {R"~({{ '{} {1}'.format(1, 2) if false }}{{ '{} {}'.format(1, 'b') }}{{ '{a}{b:s}|{c:d}'.format(a=[1.5], b='x', c=7) }}{{ '{{}}'.format() }})~",
@@ -365,9 +364,9 @@ TEST(JinjaLanguage, TextMethods) {
 
 TEST(JinjaLanguage, ContainerMethods) {
   check({
-      {R"~({{ dct.get('b') }}{{ dct.get('z') }}{{ dct.get('z', 5) }}{{ dct.items() }}{{ dct.keys() }}{{ dct.values() | list }}{{ dct.items() | list }}{{ lst.index(1) }}{{ lst.count(3) }}{{ 'b' in dct.keys() }})~",
-       R"~(1None5dict_items([('b', 1), ('A', 2)])dict_keys(['b', 'A'])[1, 2][('b', 1), ('A', 2)]11True)~"},
-      {R"~({{ lst.index(99) if false }}{{ dct.items()[0] }}|{{ dct.keys() | length }})~", R"~(|2)~"},
+      {R"~({{ dct.get('b') }}{{ dct.get('z') }}{{ dct.get('z', 5) }}{{ dct.items() }}{{ dct.keys() }}{{ dct.values() | list }}{{ dct.items() | list }}{{ 'b' in dct.keys() }})~",
+       R"~(1None5dict_items([('b', 1), ('A', 2)])dict_keys(['b', 'A'])[1, 2][('b', 1), ('A', 2)]True)~"},
+      {R"~({{ dct.items()[0] }}|{{ dct.keys() | length }})~", R"~(|2)~"},
   });
 }
 
@@ -375,11 +374,10 @@ TEST(JinjaLanguage, Globals) {
   check({
       {R"~({{ range(3) | list }}{{ range(1, 7, 2) | list }}{{ range(3, 0, -1) | list }}{{ range(3)[1] }}{{ range(5) | length }}{{ range(2) }})~",
        R"~([0, 1, 2][1, 3, 5][3, 2, 1]15range(0, 2))~"},
-      {R"~({{ dict(a=1, b=2) }}{{ dict({'x': 1}, y=2) }})~", R"~({'a': 1, 'b': 2}{'x': 1, 'y': 2})~"},
       {R"~({{ range(1000000) }})~", R"~(Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).)~", true},
       {R"~({{ raise_exception('Boom: ' ~ num) }})~", R"~(Boom: 7)~", true},
       {R"~({{ strftime_now('%d %b %Y %H:%M') }})~", R"~(26 Jul 2025 00:00)~"},
-      {R"~({{ namespace({'a': 1}, b=2).b }}{{ namespace(a=1) }})~", R"~(2<Namespace {'a': 1}>)~"},
+      {R"~({{ namespace(a=1, b=2).b }}{{ namespace(a=1) }})~", R"~(2<Namespace {'a': 1}>)~"},
   });
 }
 
@@ -418,26 +416,30 @@ TEST(JinjaLanguage, WhatIsNotSupportedIsRefusedByName) {
   const auto names = [&](const std::string& source, const std::string& name) {
     EXPECT_NE(refusal(source).find(name), std::string::npos) << source << ": " << refusal(source);
   };
-  for (const char* filter :
-       {"batch(2)", "center(5)", "filesizeformat", "float", "forceescape", "groupby('role')", "max", "min", "pprint", "random",
-        "slice(3)", "striptags", "sum", "truncate(9)", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr"}) {
+  for (const char* filter : {"batch(2)",    "center(5)", "filesizeformat", "float",     "forceescape", "groupby('role')", "max",
+                             "min",         "pprint",    "random",         "reverse",   "slice(3)",    "striptags",       "sum",
+                             "truncate(9)", "urlencode", "urlize",         "wordcount", "wordwrap",    "xmlattr"}) {
     const std::string name = std::string(filter).substr(0, std::string_view(filter).find('('));
     names(std::string("{{ lst | ") + filter + " }}", "the filter '" + name + "' is not supported");
     names("{{ [lst] | map('" + name + "') | list }}", "the filter '" + name + "' is not supported");
   }
   for (const char* test : {"escaped", "filter", "lower", "test", "upper"})
     names(std::string("{{ txt is ") + test + " }}", std::string("the test '") + test + "' is not supported");
-  for (const char* method : {"casefold", "center", "expandtabs", "isalnum", "isdigit", "isupper", "ljust", "partition", "index",
-                             "rfind", "rindex", "rsplit", "rpartition", "swapcase", "zfill"}) {
+  for (const char* method : {"casefold",   "count",   "find",    "splitlines", "removeprefix", "removesuffix", "center",
+                             "expandtabs", "isalnum", "isdigit", "isupper",    "ljust",        "partition",    "index",
+                             "rfind",      "rindex",  "rsplit",  "rpartition", "swapcase",     "zfill"}) {
     names(std::string("{{ txt.") + method + "(1) }}", std::string("the method '") + method + "' of str is not supported");
     names(std::string("{{ txt['") + method + "'] is defined }}", method);
   }
   names("{{ dct.fromkeys([]) }}", "'fromkeys' of dict");
   names("{{ dct.copy() }}", "'copy' of dict");
   names("{{ lst.copy() }}", "'copy' of list");
+  names("{{ lst.index(1) }}", "'index' of list");
+  names("{{ (1, 2).count(1) }}", "'count' of tuple");
   names("{{ num.bit_length() }}", "'bit_length' of int");
   names("{{ 1.5.is_integer() }}", "'is_integer' of float");
-  names("{{ dict([('x', 1)]) }}", "pairs");
+  names("{{ dict(a=1) }}", "dict");
+  names("{{ namespace(dct) }}", "namespace() of a dict");
   names("{{ cycler('a') }}", "cycler");
   names("{{ joiner() }}", "joiner");
   names("{{ lipsum() }}", "lipsum");
@@ -453,6 +455,8 @@ TEST(JinjaLanguage, WhatIsNotSupportedIsRefusedByName) {
   names("{% macro m(caller=1) %}{% endmacro %}", "'caller'");
   names("{% macro m() %}{% endmacro %}{{ m.name }}", "the attribute 'name' of a macro");
   names("{{ m(**dct) }}", "'**' before an argument");
+  names("{{ m(*lst, 1) }}", "'*' before other than the last argument");
+  names("{{ m(a=1, *lst) }}", "'*' before other than the last argument");
   names("{{ lst[1, 2] }}", "an index of several parts");
   names("{{ range(3)[1:] }}", "a slice of a range");
   names("{{ '%05.1f' % 3.14159 }}", "printf-style formatting");
@@ -476,9 +480,6 @@ TEST(JinjaLanguage, WhatIsNotSupportedIsRefusedByName) {
   names("{{ +num }}", "the unary '+'");
   names("{{ messages | sort(attribute='role,n') }}", "several attributes");
   names("{{ 'abc'.startswith('b', 1) }}", "startswith() with a start or end");
-  names("{{ 'abc'.find('b', 1) }}", "find() with a start or end");
-  names("{{ 'abc'.count('b', 1) }}", "count() with a start or end");
-  names("{{ lst.index(1, 1) }}", "index() with a start or end");
   for (const char* number : {"0x1F", "0o17", "0b11", "1_000", "007"})
     names(std::string("{{ ") + number + " }}", "decimal digits");
   names(R"({{ '\101' }})", "the escapes");

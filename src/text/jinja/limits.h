@@ -19,4 +19,16 @@ struct RenderLimits {
   int max_value_depth = 200;                       // lists in lists; also of the JSON input
 };
 
+// Counts one level of nesting while it lives.
+class Nesting {
+ public:
+  explicit Nesting(int* depth) : depth_(depth) { ++*depth_; }
+  ~Nesting() { --*depth_; }
+  Nesting(const Nesting&) = delete;
+  Nesting& operator=(const Nesting&) = delete;
+
+ private:
+  int* depth_;
+};
+
 }  // namespace choral::text::jinja

@@ -51,10 +51,9 @@ ExpressionParser::ExpressionParser(std::vector<Token> tokens, const RenderLimits
   name_index("loop");
 }
 
-Status ExpressionParser::Depth::check() const {
-  if (parser_->depth_ <= parser_->limits_.max_parse_depth) return {};
-  return too_large("line {}: tags and brackets are nested more than {} deep (max_parse_depth)", parser_->line(),
-                   parser_->limits_.max_parse_depth);
+Status ExpressionParser::check_depth() {
+  if (depth_ <= limits_.max_parse_depth) return {};
+  return too_large("line {}: tags and brackets are nested more than {} deep (max_parse_depth)", line(), limits_.max_parse_depth);
 }
 
 int ExpressionParser::name_index(std::string_view name) {
@@ -102,8 +101,8 @@ Result<ExprPtr> ExpressionParser::finish(ExprPtr node) {
 }
 
 Result<ExprPtr> ExpressionParser::parse_expression() {
-  Depth depth(this);
-  CHORAL_RETURN_IF_ERROR(depth.check());
+  const Nesting nesting(&depth_);
+  CHORAL_RETURN_IF_ERROR(check_depth());
   int begin = line();
   const bool soft = soft_;
   const Status unknown = unknown_;  // what stands before `if` turns out to be a branch only after it was parsed
@@ -145,8 +144,8 @@ Result<ExprPtr> ExpressionParser::parse_infix(int level) {
 
 Result<ExprPtr> ExpressionParser::parse_not() {
   if (!is("not")) return parse_compare();
-  Depth depth(this);
-  CHORAL_RETURN_IF_ERROR(depth.check());
+  const Nesting nesting(&depth_);
+  CHORAL_RETURN_IF_ERROR(check_depth());
   const int at = take().line;
   CHORAL_TRY(ExprPtr operand, parse_not());
   return finish(make(ExprKind::kNot, at, std::move(operand)));
@@ -178,8 +177,8 @@ Result<ExprPtr> ExpressionParser::parse_unary(bool with_filter) {
   ExprPtr node;
   if (is("+")) return refused("the unary '+' is not supported");
   if (is("-")) {
-    Depth depth(this);
-    CHORAL_RETURN_IF_ERROR(depth.check());
+    const Nesting nesting(&depth_);
+    CHORAL_RETURN_IF_ERROR(check_depth());
     const int at = take().line;
     CHORAL_TRY(ExprPtr operand, parse_unary(false));
     CHORAL_TRY(node, finish(make(ExprKind::kNegate, at, std::move(operand))));
@@ -341,9 +340,9 @@ Status ExpressionParser::parse_arguments(Expr* call) {
     if (!std::exchange(first, false)) CHORAL_RETURN_IF_ERROR(expect(","));
     if (is(")")) break;
     if (is("**")) return refused("'**' before an argument is not supported");
-    if (call->spread) return refused("arguments after '*' are not supported");
+    if (call->spread || (is("*") && !call->named.empty()))
+      return refused("'*' before other than the last argument is not supported");
     if (skip("*")) {
-      if (!call->named.empty()) return refused("'*' after a named argument is not supported");
       CHORAL_TRY(call->spread, parse_expression());
     } else if (current().kind == TokenKind::kName && is(look(), "=")) {
       std::string name = take().text;
@@ -400,8 +399,8 @@ Result<ExprPtr> ExpressionParser::parse_test(ExprPtr node) {
               kind == TokenKind::kFloat || is("[") || is("{")) &&
              !is("else") && !is("or") && !is("and")) {
     if (is("is")) return corrupt("line {}: You cannot chain multiple tests with is", line());
-    Depth depth(this);
-    CHORAL_RETURN_IF_ERROR(depth.check());
+    const Nesting nesting(&depth_);
+    CHORAL_RETURN_IF_ERROR(check_depth());
     CHORAL_TRY(ExprPtr argument, parse_primary(false, false));
     CHORAL_TRY(argument, parse_postfix(std::move(argument)));
     test->positional.push_back(std::move(argument));

@@ -40,8 +40,8 @@ class StatementParser : ExpressionParser {
 
   // After the tag's own words: its end, the body, and the begin of the end tag, whose name is current then.
   Status parse_block(Ends ends, Body* body) {
-    Depth depth(this);
-    CHORAL_RETURN_IF_ERROR(depth.check());
+    const Nesting nesting(&depth_);
+    CHORAL_RETURN_IF_ERROR(check_depth());
     skip(":");
     CHORAL_RETURN_IF_ERROR(expect_block_end());
     CHORAL_RETURN_IF_ERROR(parse_body(ends, body));

@@ -1,7 +1,7 @@
 // Tokens to syntax tree. The grammar is Jinja's, with its oddities: unary minus binds tighter than a filter, a test takes
 // one bare argument, `a if b` without else is undefined otherwise. Unknown filters and tests are errors here, except on a
 // branch of an if, where Jinja lets them wait. break/continue outside a loop, and deep nesting, are errors too.
-// Descent over the tokens is recursive, so each open bracket and tag is counted (Depth), and a chain a + b + … by the depth
+// Descent over the tokens is recursive, so each open bracket and tag is counted (depth_), and a chain a + b + … by the depth
 // of its tree (finish).
 #pragma once
 
@@ -27,17 +27,7 @@ class ExpressionParser {
  protected:
   ExpressionParser(std::vector<Token> tokens, const RenderLimits& limits);
 
-  struct Depth {
-    explicit Depth(ExpressionParser* parser) : parser_(parser) { ++parser_->depth_; }
-    ~Depth() { --parser_->depth_; }
-    Depth(const Depth&) = delete;
-    Depth& operator=(const Depth&) = delete;
-    Status check() const;
-
-   private:
-    ExpressionParser* parser_;
-  };
-
+  Status check_depth();                // of the open brackets and tags
   Result<ExprPtr> parse_expression();  // with the inline if
   Result<ExprPtr> parse_infix(int level);
   Result<ExprPtr> parse_not();

@@ -43,8 +43,8 @@ class Printer {
   Status print(const Value& value, size_t level) {
     CHORAL_RETURN_IF_ERROR(interp_.check_text(out_.size()));
     CHORAL_RETURN_IF_ERROR(interp_.step());
-    Interpreter::DepthGuard depth(&interp_);  // a namespace may hold itself, or a list with itself inside
-    CHORAL_RETURN_IF_ERROR(depth.check());
+    const Nesting nesting = interp_.nested();  // a namespace may hold itself, or a list with itself inside
+    CHORAL_RETURN_IF_ERROR(interp_.check_depth());
     if (value.is_string()) CHORAL_RETURN_IF_ERROR(interp_.walk(value.str().size()));
     const auto word = [&](std::string_view in_json, std::string_view in_python) { out_ += json_ ? in_json : in_python; };
     switch (value.kind()) {

@@ -26,13 +26,10 @@ Result<Value> first(Call& call) {
   return item != nullptr ? *item : Value::undefined("No first item, sequence was empty.");
 }
 
-bool reversible(const Value& v) {
-  const auto* series = v.object_as<Series>();
-  return is_iterable(v) && (series == nullptr || !series->once());
-}
-
 Result<Value> last(Call& call) {
-  if (!reversible(call.self)) return invalid_argument("'{}' object is not reversible", type_name(call.self));
+  const auto* series = call.self.object_as<Series>();
+  if (!is_iterable(call.self) || (series != nullptr && series->once()))
+    return invalid_argument("'{}' object is not reversible", type_name(call.self));
   if (call.self.is_string() && !call.self.str().empty()) return get_item(call.interp, call.self, Value::integer(-1));
   CHORAL_TRY(const Value elements, elements_of(call.interp, call.self));
   return elements.items().empty() ? Value::undefined("No last item, sequence was empty.") : elements.items().back();
@@ -41,19 +38,6 @@ Result<Value> last(Call& call) {
 Result<Value> list_filter(Call& call) {
   CHORAL_TRY(const Value elements, elements_of(call.interp, call.self));
   return elements.is_list() ? elements : call.interp.list(elements.items());
-}
-
-Result<Value> reverse(Call& call) {
-  if (call.self.is_string()) {
-    std::u32string points = decode(call.self.str());
-    std::reverse(points.begin(), points.end());
-    return Value::text(encode(points));
-  }
-  if (!is_iterable(call.self)) return invalid_argument("argument must be iterable");
-  const bool lazy = reversible(call.self);
-  CHORAL_TRY(const Value elements, elements_of(call.interp, call.self));
-  Values out(elements.items().rbegin(), elements.items().rend());
-  return lazy ? call.interp.iterator(std::move(out)) : call.interp.list(std::move(out));
 }
 
 Result<Value> join(Call& call) {
@@ -275,29 +259,12 @@ Result<Value> dict_get(Call& call) {
   return call.bound[1] != nullptr ? *call.bound[1] : Value::none();
 }
 
-Result<Value> list_count(Call& call) {
-  CHORAL_RETURN_IF_ERROR(call.interp.compare_cost(call.self, call.self));
-  const Values& all = call.self.items();
-  return Value::integer(std::count_if(all.begin(), all.end(), [&](const Value& v) { return equal(v, *call.bound[0]); }));
-}
-
-Result<Value> list_index(Call& call) {
-  if (call.bound[1] != nullptr || call.bound[2] != nullptr)
-    return unsupported("index() with a start or end is not supported; cut the list first: list[a:b]");
-  CHORAL_RETURN_IF_ERROR(call.interp.compare_cost(call.self, call.self));
-  const Values& all = call.self.items();
-  const auto at = std::find_if(all.begin(), all.end(), [&](const Value& v) { return equal(v, *call.bound[0]); });
-  if (at == all.end()) return invalid_argument("value is not in {}", type_name(call.self));
-  return Value::integer(at - all.begin());
-}
-
 constexpr Builtin kSequenceFilters[] = {
     {"length", length, "", 0, false},
     {"count", length, "", 0, false},
     {"first", first, "", 0, false},
     {"last", last, "", 0, false},
     {"list", list_filter},
-    {"reverse", reverse},
     {"join", join, "d attribute"},
     {"items", items},
     {"attr", attr, "name", 1, false},
@@ -317,13 +284,10 @@ constexpr Builtin kSequenceFilters[] = {
 };
 
 constexpr Builtin kDictMethods[] = {
-    {"items", view<Series::Type::kItems>},        {"keys", view<Series::Type::kKeys>}, {"values", view<Series::Type::kValues>},
+    {"items", view<Series::Type::kItems>},
+    {"keys", view<Series::Type::kKeys>},
+    {"values", view<Series::Type::kValues>},
     {"get", dict_get, "/key /default", 1, false},
-};
-
-constexpr Builtin kListMethods[] = {
-    {"index", list_index, "/value /start /stop", 1, false},
-    {"count", list_count, "/value", 1, false},
 };
 
 }  // namespace
@@ -331,13 +295,8 @@ constexpr Builtin kListMethods[] = {
 std::span<const Builtin> sequence_filters() { return kSequenceFilters; }
 
 std::span<const Builtin> methods(Kind kind) {
-  switch (kind) {
-    case Kind::kString: return text_methods();
-    case Kind::kDict: return kDictMethods;
-    case Kind::kList:
-    case Kind::kTuple: return kListMethods;
-    default: return {};
-  }
+  if (kind == Kind::kString) return text_methods();
+  return kind == Kind::kDict ? std::span<const Builtin>(kDictMethods) : std::span<const Builtin>();
 }
 
 }  // namespace choral::text::jinja

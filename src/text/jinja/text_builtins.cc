@@ -104,7 +104,7 @@ Result<Value> replace_method(Call& call) {
   return replaced(call, call.bound[0]->str(), call.bound[1]->str());
 }
 
-Result<Pieces> lines_of(Interpreter& interp, std::string_view text, bool keep_ends) {
+Result<Pieces> lines_of(Interpreter& interp, std::string_view text) {
   Pieces out;
   size_t line = 0;
   for (size_t pos = 0; pos < text.size();) {
@@ -113,7 +113,7 @@ Result<Pieces> lines_of(Interpreter& interp, std::string_view text, bool keep_en
     if (!is_line_break(c)) continue;
     if (c == '\r' && pos < text.size() && text[pos] == '\n') ++pos;
     CHORAL_RETURN_IF_ERROR(interp.check_elements(out.size() + 1));
-    out.push_back(text.substr(line, (keep_ends ? pos : start) - line));
+    out.push_back(text.substr(line, start - line));
     line = pos;
   }
   if (line < text.size()) out.push_back(text.substr(line));
@@ -135,7 +135,7 @@ Result<Value> indent(Call& call) {
   const bool blank = call.flag(2, false);
   bool indents = call.flag(1, false);
   const std::string text = call.self.str() + "\n";
-  CHORAL_TRY(const Pieces lines, lines_of(call.interp, text, false));
+  CHORAL_TRY(const Pieces lines, lines_of(call.interp, text));
   std::string out;
   for (const std::string_view& line : lines) {
     if (&line != lines.data()) {
@@ -175,14 +175,6 @@ Result<Value> string_filter(Call& call) {
   return Value::text(std::move(text));
 }
 
-Result<Value> list_of(Interpreter& interp, const Pieces& pieces) {
-  CHORAL_RETURN_IF_ERROR(interp.allocated(pieces.size() * 2 * sizeof(Value)));
-  Values out;
-  out.reserve(pieces.size());
-  for (const std::string_view piece : pieces) out.push_back(Value::text(piece));
-  return interp.list(std::move(out));
-}
-
 // At most `limit` cuts; any number when it is negative. An empty separator is white space, as much as there is.
 Result<Pieces> split_text(Interpreter& interp, std::string_view text, std::string_view separator, int64_t limit) {
   Pieces out;
@@ -211,36 +203,10 @@ Result<Value> split_method(Call& call) {
   CHORAL_TRY(const int64_t limit, call.integer(1, -1));
   CHORAL_RETURN_IF_ERROR(call.interp.allocated(call.self.str().size()));
   CHORAL_TRY(const Pieces pieces, split_text(call.interp, call.self.str(), separator, limit));
-  return list_of(call.interp, pieces);
-}
-
-Result<Value> splitlines_method(Call& call) {
-  CHORAL_RETURN_IF_ERROR(call.interp.allocated(call.self.str().size()));
-  CHORAL_TRY(const Pieces lines, lines_of(call.interp, call.self.str(), call.flag(0, false)));
-  return list_of(call.interp, lines);
-}
-
-Status refuse_bounds(const Call& call, std::string_view method) {
-  if (call.bound[1] == nullptr && call.bound[2] == nullptr) return {};
-  return unsupported("{}() with a start or end is not supported; cut the text first: text[a:b]", method);
-}
-
-Result<Value> find_method(Call& call) {
-  CHORAL_RETURN_IF_ERROR(refuse_bounds(call, "find"));
-  if (!call.bound[0]->is_string()) return invalid_argument("must be str, not {}", type_name(*call.bound[0]));
-  const std::string_view text = call.self.str();
-  const size_t at = find_text(text, call.bound[0]->str());
-  return Value::integer(at == std::string_view::npos ? -1 : static_cast<int64_t>(code_point_count(text.substr(0, at))));
-}
-
-Result<Value> count_method(Call& call) {
-  CHORAL_RETURN_IF_ERROR(refuse_bounds(call, "count"));
-  if (!call.bound[0]->is_string()) return invalid_argument("must be str, not {}", type_name(*call.bound[0]));
-  const std::string &text = call.self.str(), &what = call.bound[0]->str();
-  if (what.empty()) return Value::integer(static_cast<int64_t>(call.self.text_value().length) + 1);
-  int64_t n = 0;
-  for (size_t at = find_text(text, what); at != std::string::npos; at = find_text(text, what, at + what.size())) ++n;
-  return Value::integer(n);
+  CHORAL_RETURN_IF_ERROR(call.interp.allocated(pieces.size() * 2 * sizeof(Value)));
+  Values out;
+  for (const std::string_view piece : pieces) out.push_back(Value::text(piece));
+  return call.interp.list(std::move(out));
 }
 
 // Looks at no more of a long text than the affix has.
@@ -249,7 +215,8 @@ Result<Value> affix_method(Call& call) {
   constexpr std::string_view kName = kEnd ? "endswith" : "startswith";
   const Value& wanted = *call.bound[0];
   CHORAL_RETURN_IF_ERROR(call.interp.step(wanted.weight()));
-  CHORAL_RETURN_IF_ERROR(refuse_bounds(call, kName));
+  if (call.bound[1] != nullptr || call.bound[2] != nullptr)
+    return unsupported("{}() with a start or end is not supported; cut the text first: text[a:b]", kName);
   if (!wanted.is_string() && !wanted.is_tuple())
     return invalid_argument("{} first arg must be str or a tuple of str, not {}", kName, type_name(wanted));
   const Values one = {wanted};
@@ -258,14 +225,6 @@ Result<Value> affix_method(Call& call) {
     if (kEnd ? call.self.str().ends_with(affix.str()) : call.self.str().starts_with(affix.str())) return Value::boolean(true);
   }
   return Value::boolean(false);
-}
-
-template <bool kEnd>
-Result<Value> remove_affix(Call& call) {
-  if (!call.bound[0]->is_string()) return invalid_argument("expected str, got {}", type_name(*call.bound[0]));
-  const std::string_view text = call.self.str(), affix = call.bound[0]->str();
-  if (!(kEnd ? text.ends_with(affix) : text.starts_with(affix))) return call.self;
-  return Value::text(kEnd ? text.substr(0, text.size() - affix.size()) : text.substr(affix.size()));
 }
 
 Result<Value> join_method(Call& call) {
@@ -303,18 +262,13 @@ constexpr Builtin kMethods[] = {
     {"lstrip", strip_text<true, false>, "/chars"},
     {"rstrip", strip_text<false, true>, "/chars"},
     {"split", split_method, "sep maxsplit"},
-    {"splitlines", splitlines_method, "keepends"},
     {"startswith", affix_method<false>, "/prefix /start /end", 1, false},
     {"endswith", affix_method<true>, "/suffix /start /end", 1, false},
-    {"removeprefix", remove_affix<false>, "/prefix", 1},
-    {"removesuffix", remove_affix<true>, "/suffix", 1},
     {"upper", mapped<upper>},
     {"lower", mapped<lower>},
     {"title", mapped<title>},
     {"capitalize", mapped<capitalize>},
     {"replace", replace_method, "/old /new /count", 2},
-    {"find", find_method, "/sub /start /end", 1},
-    {"count", count_method, "/sub /start /end", 1},
     {"join", join_method, "/iterable", 1},
     {"format", format_method, "*"},
 };
