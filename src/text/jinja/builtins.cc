@@ -14,8 +14,8 @@ namespace choral::text::jinja {
 namespace {
 
 constexpr std::string_view kRefusedFilters =
-    "batch center filesizeformat float forceescape groupby max min pprint random reverse slice striptags sum truncate urlencode "
-    "urlize wordcount wordwrap xmlattr";
+    "batch center filesizeformat float forceescape groupby pprint random slice striptags truncate urlencode urlize wordcount "
+    "wordwrap xmlattr";
 constexpr std::string_view kRefusedTests = "escaped filter lower test upper";
 
 Result<Value> refuse_function(Call&) {
@@ -223,9 +223,9 @@ std::span<const Builtin> filters() {
 std::string_view refused_methods(const Value& value) {
   switch (value.kind()) {
     case Kind::kString:
-      return "casefold center count encode expandtabs find format_map index isalnum isalpha isascii isdecimal isdigit "
-             "isidentifier islower isnumeric isprintable isspace istitle isupper ljust maketrans partition removeprefix "
-             "removesuffix rfind rindex rjust rpartition rsplit splitlines swapcase translate zfill";
+      return "casefold center encode expandtabs format_map index isalnum isalpha isascii isdecimal isdigit isidentifier "
+             "islower isnumeric isprintable isspace istitle isupper ljust maketrans rfind rindex rjust rpartition swapcase "
+             "translate zfill";
     case Kind::kDict: return "copy fromkeys";
     case Kind::kList: return "copy count index";
     case Kind::kTuple: return "count index";

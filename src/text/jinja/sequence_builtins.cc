@@ -181,6 +181,41 @@ Result<Value> dictsort(Call& call) {
   return sorted(call.interp, std::move(keyed), call.flag(2, false));
 }
 
+// A text backwards, or what iterates so.
+Result<Value> reverse(Call& call) {
+  if (call.self.is_string()) return get_slice(call.interp, call.self, Value::none(), Value::none(), Value::integer(-1));
+  CHORAL_TRY(const Value elements, elements_of(call.interp, call.self));
+  return call.interp.iterator(Values(elements.items().rbegin(), elements.items().rend()));
+}
+
+// The first of those before which no other comes.
+template <Operator kBefore>
+Result<Value> extreme(Call& call) {
+  CHORAL_TRY(const Value elements, elements_of(call.interp, call.self));
+  Value best_key, best = Value::undefined("No aggregated item, sequence was empty.");
+  for (const Value& item : elements.items()) {
+    CHORAL_TRY(const Value part, get_path(call.interp, item, call.given(1) ? *call.bound[1] : Value::none()));
+    CHORAL_TRY(Value key, fold_case(call.interp, part, call.flag(0, false)));
+    const bool is_first = &item == elements.items().data();
+    CHORAL_TRY(const bool before, is_first ? Result<bool>(true) : compare(call.interp, kBefore, key, best_key));
+    if (!before) continue;
+    best_key = std::move(key);
+    best = item;
+  }
+  return best;
+}
+
+Result<Value> sum(Call& call) {
+  Value total = call.bound[1] != nullptr ? *call.bound[1] : Value::integer(0);
+  if (total.is_string()) return invalid_argument("sum() can't sum strings [use ''.join(seq) instead]");
+  CHORAL_TRY(const Value elements, elements_of(call.interp, call.self));
+  for (const Value& item : elements.items()) {
+    CHORAL_TRY(const Value part, get_path(call.interp, item, call.given(0) ? *call.bound[0] : Value::none()));
+    CHORAL_TRY(total, binary(call.interp, Operator::kAdd, total, part));
+  }
+  return total;
+}
+
 Result<Value> unique(Call& call) {
   CHORAL_TRY(const Value elements, elements_of(call.interp, call.self));
   std::set<Value, KeyLess> seen;
@@ -277,6 +312,10 @@ constexpr Builtin kSequenceFilters[] = {
     {"rejectattr", select<true, false>, "*"},
     {"sort", sort, "reverse case_sensitive attribute"},
     {"dictsort", dictsort, "case_sensitive by reverse"},
+    {"reverse", reverse},
+    {"min", extreme<Operator::kLess>, "case_sensitive attribute"},
+    {"max", extreme<Operator::kGreater>, "case_sensitive attribute"},
+    {"sum", sum, "attribute start"},
     {"unique", unique, "case_sensitive attribute"},
     {"int", int_filter, "default base"},
     {"abs", abs_filter},

@@ -197,16 +197,81 @@ Result<Pieces> split_text(Interpreter& interp, std::string_view text, std::strin
   return out;
 }
 
+Result<Value> pieces_as(Call& call, const Pieces& pieces, bool as_tuple) {
+  CHORAL_RETURN_IF_ERROR(call.interp.allocated(call.self.str().size() + pieces.size() * 2 * sizeof(Value)));
+  Values out;
+  for (const std::string_view piece : pieces) out.push_back(Value::text(piece));
+  return as_tuple ? call.interp.tuple(std::move(out)) : call.interp.list(std::move(out));
+}
+
 Result<Value> split_method(Call& call) {
   CHORAL_TRY(const std::string_view separator, call.text(0, ""));
   if (call.given(0) && separator.empty()) return invalid_argument("empty separator");
   CHORAL_TRY(const int64_t limit, call.integer(1, -1));
-  CHORAL_RETURN_IF_ERROR(call.interp.allocated(call.self.str().size()));
   CHORAL_TRY(const Pieces pieces, split_text(call.interp, call.self.str(), separator, limit));
-  CHORAL_RETURN_IF_ERROR(call.interp.allocated(pieces.size() * 2 * sizeof(Value)));
-  Values out;
-  for (const std::string_view piece : pieces) out.push_back(Value::text(piece));
-  return call.interp.list(std::move(out));
+  return pieces_as(call, pieces, false);
+}
+
+Result<Value> rsplit_method(Call& call) {
+  CHORAL_TRY(const std::string_view separator, call.text(0, ""));
+  CHORAL_TRY(const int64_t limit, call.integer(1, -1));
+  if (limit < 0) return split_method(call);
+  if (separator.empty()) return unsupported("rsplit() at white space with maxsplit is not supported; give the separator");
+  std::string_view text = call.self.str();
+  Pieces pieces;
+  while (std::ssize(pieces) < limit) {
+    const size_t at = find_last_text(text, separator);
+    if (at == text.npos) break;
+    CHORAL_RETURN_IF_ERROR(call.interp.check_elements(pieces.size() + 1));
+    CHORAL_RETURN_IF_ERROR(call.interp.look(text.size()));
+    pieces.push_back(text.substr(at + separator.size()));
+    text = text.substr(0, at);
+  }
+  pieces.push_back(text);
+  std::reverse(pieces.begin(), pieces.end());
+  return pieces_as(call, pieces, false);
+}
+
+Result<Value> partition_method(Call& call) {
+  CHORAL_TRY(const std::string_view separator, call.text(0, ""));
+  if (separator.empty()) return invalid_argument("empty separator");
+  const std::string_view text = call.self.str();
+  const size_t at = find_text(text, separator);
+  if (at == text.npos) return pieces_as(call, {text, "", ""}, true);
+  return pieces_as(call, {text.substr(0, at), separator, text.substr(at + separator.size())}, true);
+}
+
+Result<Value> splitlines_method(Call& call) {
+  CHORAL_TRY(const Pieces lines, lines_of(call.interp, call.self.str()));
+  return pieces_as(call, lines, false);
+}
+
+// Counted in code points, as Python has it; -1: nowhere.
+Result<Value> find_method(Call& call) {
+  CHORAL_TRY(const std::string_view wanted, call.text(0, ""));
+  const std::string_view text = call.self.str();
+  const size_t at = find_text(text, wanted);
+  return Value::integer(at == text.npos ? -1 : static_cast<int64_t>(code_point_count(text.substr(0, at))));
+}
+
+Result<Value> count_method(Call& call) {
+  CHORAL_TRY(const std::string_view wanted, call.text(0, ""));
+  const std::string_view text = call.self.str();
+  if (wanted.empty()) return Value::integer(static_cast<int64_t>(code_point_count(text)) + 1);
+  int64_t count = 0;
+  for (size_t at = find_text(text, wanted); at != text.npos; at = find_text(text, wanted, at + wanted.size())) ++count;
+  return Value::integer(count);
+}
+
+template <bool kEnd>
+Result<Value> without_affix(Call& call) {
+  CHORAL_TRY(const std::string_view affix, call.text(0, ""));
+  std::string_view text = call.self.str();
+  if (kEnd ? text.ends_with(affix) : text.starts_with(affix)) {
+    kEnd ? text.remove_suffix(affix.size()) : text.remove_prefix(affix.size());
+  }
+  CHORAL_RETURN_IF_ERROR(call.interp.allocated(text.size()));
+  return Value::text(text);
 }
 
 // Looks at no more of a long text than the affix has.
@@ -262,6 +327,13 @@ constexpr Builtin kMethods[] = {
     {"lstrip", strip_text<true, false>, "/chars"},
     {"rstrip", strip_text<false, true>, "/chars"},
     {"split", split_method, "sep maxsplit"},
+    {"rsplit", rsplit_method, "sep maxsplit"},
+    {"partition", partition_method, "/sep", 1},
+    {"splitlines", splitlines_method},
+    {"find", find_method, "/sub", 1},
+    {"count", count_method, "/sub", 1},
+    {"removeprefix", without_affix<false>, "/prefix", 1},
+    {"removesuffix", without_affix<true>, "/suffix", 1},
     {"startswith", affix_method<false>, "/prefix /start /end", 1, false},
     {"endswith", affix_method<true>, "/suffix /start /end", 1, false},
     {"upper", mapped<upper>},
