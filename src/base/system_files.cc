@@ -17,7 +17,7 @@ namespace {
 std::optional<std::string_view> value_in(std::string_view line, std::string_view key) {
   if (!line.starts_with(key)) return std::nullopt;
   line.remove_prefix(key.size());
-  if (line.empty() || (line.front() != ':' && kBlanks.find(line.front()) == kBlanks.npos)) return std::nullopt;
+  if (line.empty() || (line.front() != ':' && !is_blank(line.front()))) return std::nullopt;
   line = trimmed(line);
   if (line.starts_with(':')) line.remove_prefix(1);
   return trimmed(line);
@@ -75,7 +75,7 @@ std::optional<int64_t> leading_number(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return std::nullopt;
-  if (end != text.data() + text.size() && kBlanks.find(*end) == kBlanks.npos) return std::nullopt;
+  if (end != text.data() + text.size() && !is_blank(*end)) return std::nullopt;
   return value;
 }
 

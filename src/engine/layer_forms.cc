@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/ascii.h"
+
 namespace choral::engine {
 namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool alike(const LayerForms& a, const LayerForms& b) {
   return a.layers == b.layers && a.scheme == b.scheme && a.kernel == b.kernel && a.why == b.why;

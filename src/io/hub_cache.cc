@@ -56,9 +56,7 @@ std::string name_of(std::string_view folder) {
   return fmt::format("{}/{}", folder.substr(0, at), folder.substr(at + 2));
 }
 
-bool is_commit(std::string_view text) {
-  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
+bool is_commit(std::string_view text) { return text.size() == 40 && is_lower_hex(text); }
 
 // Slashes part it, as in refs/pr/1.
 bool is_revision(std::string_view text) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/ascii.h"
 #include "text/byte_level.h"
 #include "text/decode_stage.h"
 #include "text/normalizer.h"
@@ -33,10 +34,7 @@ int byte_fallback_value(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
   int value = 0;
   for (const char c : token.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                             : -1;
+    const int digit = hex_digit(c);
     // Rust's from_str_radix, which HF uses, also takes a leading '+': "<0x+A>" is 10 there.
     if (digit < 0 && !(c == '+' && &c == &token[3] && token[4] != '+')) return -1;
     value = value * 16 + std::max(digit, 0);

@@ -3,6 +3,8 @@
 #include <array>
 #include <string_view>
 
+#include "base/ascii.h"
+
 namespace choral::text {
 namespace {
 
@@ -12,10 +14,6 @@ constexpr std::array<std::string_view, 3> kLiterals = {"true", "false", "null"};
 enum Second : uint8_t { kAny, kFromA0, kTo9F, kFrom90, kTo8F };
 // In kHex: what the digits so far may become.
 enum Surrogate : uint8_t { kNoSurrogate, kPerhaps, kHigh };
-
-bool is_space(uint8_t b) { return b == ' ' || b == '\t' || b == '\n' || b == '\r'; }
-bool is_digit(uint8_t b) { return b >= '0' && b <= '9'; }
-bool is_hex(uint8_t b) { return is_digit(b) || (b >= 'a' && b <= 'f') || (b >= 'A' && b <= 'F'); }
 
 bool go(JsonState& s, JsonPhase phase, uint16_t count = 0, uint8_t detail = 0) {
   s.phase = phase;
@@ -63,7 +61,7 @@ bool escaped(JsonState& s, uint8_t b) {
 }
 
 bool hex(JsonState& s, uint8_t b) {
-  if (!is_hex(b)) return false;
+  if (hex_digit(static_cast<char>(b)) < 0) return false;
   const uint8_t letter = b | 0x20;
   if (s.count == 0) return go(s, JsonPhase::kHex, 1, letter == 'd' ? kPerhaps : kNoSurrogate);
   if (s.count == 1 && s.detail == kPerhaps) {
@@ -76,7 +74,8 @@ bool hex(JsonState& s, uint8_t b) {
 
 bool low_hex(JsonState& s, uint8_t b) {
   const uint8_t letter = b | 0x20;
-  if (!is_hex(b) || (s.count == 0 && letter != 'd') || (s.count == 1 && (letter < 'c' || letter > 'f'))) return false;
+  if (hex_digit(static_cast<char>(b)) < 0 || (s.count == 0 && letter != 'd') || (s.count == 1 && (letter < 'c' || letter > 'f')))
+    return false;
   return s.count < 3 ? go(s, JsonPhase::kLowHex, s.count + 1) : go(s, JsonPhase::kString);
 }
 
@@ -172,20 +171,20 @@ bool JsonAutomaton::number(State& s, uint8_t b) const {
   }
   if (s.depth == 0) return false;
   go(s, JsonPhase::kAfter);
-  return is_space(b) ? white_space(s) : after_value(s, b);
+  return is_blank(b) ? white_space(s) : after_value(s, b);
 }
 
 bool JsonAutomaton::step(State& s, uint8_t b) const {
   switch (s.phase) {
-    case JsonPhase::kStart: return is_space(b) ? white_space(s) : b == '{' && open(s, true);
-    case JsonPhase::kObjectFirst: return is_space(b) ? white_space(s) : b == '}' ? close(s) : begin_key(s, b);
-    case JsonPhase::kObjectKey: return is_space(b) ? white_space(s) : begin_key(s, b);
-    case JsonPhase::kColon: return is_space(b) ? white_space(s) : b == ':' && go(s, JsonPhase::kValue);
+    case JsonPhase::kStart: return is_blank(b) ? white_space(s) : b == '{' && open(s, true);
+    case JsonPhase::kObjectFirst: return is_blank(b) ? white_space(s) : b == '}' ? close(s) : begin_key(s, b);
+    case JsonPhase::kObjectKey: return is_blank(b) ? white_space(s) : begin_key(s, b);
+    case JsonPhase::kColon: return is_blank(b) ? white_space(s) : b == ':' && go(s, JsonPhase::kValue);
     case JsonPhase::kArrayFirst:
       if (b == ']') return close(s);
       [[fallthrough]];
-    case JsonPhase::kValue: return is_space(b) ? white_space(s) : begin_value(s, b);
-    case JsonPhase::kAfter: return is_space(b) ? white_space(s) : after_value(s, b);
+    case JsonPhase::kValue: return is_blank(b) ? white_space(s) : begin_value(s, b);
+    case JsonPhase::kAfter: return is_blank(b) ? white_space(s) : after_value(s, b);
     case JsonPhase::kString: return in_string(s, b);
     case JsonPhase::kUtf8: return in_character(s, b);
     case JsonPhase::kEscape: return escaped(s, b);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/ascii.h"
+
 namespace choral::text {
 namespace {
 
@@ -10,9 +12,6 @@ using Phase = SchemaAutomaton::Phase;
 
 // Of values that a schema says nothing of, so that with those around them no answer is deeper than any JSON object here.
 constexpr int kFreeDepth = 48;
-
-bool is_space(uint8_t b) { return b == ' ' || b == '\t' || b == '\n' || b == '\r'; }
-bool is_digit(uint8_t b) { return b >= '0' && b <= '9'; }
 
 // What is over the largest number counts as the largest: bounds are below it, or there is none.
 int64_t with_digit(int64_t magnitude, int digit) {
@@ -237,7 +236,7 @@ bool SchemaAutomaton::step(State& state, uint8_t byte) const {
   }
   // Between values, or behind one that the byte has ended.
   if (state.phase == Phase::kDone) return false;
-  if (is_space(byte)) return (state.depth > 0) && white_space(state);
+  if (is_blank(byte)) return (state.depth > 0) && white_space(state);
   switch (state.phase) {
     case Phase::kFirstKey:
       if (byte == '}') return may_close(state.open[state.depth - 1]) && close(state);
