@@ -14,8 +14,6 @@ namespace {
 
 constexpr size_t kMostNameBytes = 253;  // of DNS
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 bool is_name_char(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_'; }
 
 bool is_this_machine(const std::string& name) {

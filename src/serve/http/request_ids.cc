@@ -6,6 +6,8 @@
 #include <random>
 #include <string_view>
 
+#include "base/ascii.h"
+
 namespace choral::serve {
 namespace {
 
@@ -30,15 +32,9 @@ bool is_good_id(std::string_view id) {
          std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7F && c != '"' && c != '\\'; });
 }
 
-bool is_hex(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
 bool is_zero(std::string_view text) { return text.find_first_not_of('0') == text.npos; }
 
-uint8_t hex_byte(std::string_view two) {
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  return static_cast<uint8_t>(digit(two[0]) * 16 + digit(two[1]));
-}
+uint8_t hex_byte(std::string_view two) { return static_cast<uint8_t>(hex_digit(two[0]) * 16 + hex_digit(two[1])); }
 
 // Of a later version all that is known may be followed by more.
 bool is_good_parent(std::string_view parent) {
@@ -47,8 +43,8 @@ bool is_good_parent(std::string_view parent) {
   const std::string_view version = parent.substr(0, 2), trace = parent.substr(kTraceAt, kTraceDigits),
                          span = parent.substr(kSpanAt, kSpanDigits), flags = parent.substr(kFlagsAt, 2);
   const bool ends = parent.size() == kParentBytes || (version != "00" && parent[kParentBytes] == '-');
-  return ends && is_hex(version) && version != "ff" && is_hex(trace) && !is_zero(trace) && is_hex(span) && !is_zero(span) &&
-         is_hex(flags);
+  return ends && is_lower_hex(version) && version != "ff" && is_lower_hex(trace) && !is_zero(trace) && is_lower_hex(span) &&
+         !is_zero(span) && is_lower_hex(flags);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/printable.h"
 #include "base/size_text.h"
 #include "base/utf8.h"
@@ -25,20 +26,12 @@ constexpr size_t kMaxEmptyLines = 4;  // before the request line (RFC 9112, 2.2)
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 // The request line speaks of a version of HTTP that exists, but is not 1.0 or 1.1.
 bool names_other_version(std::string_view input) {
   const std::string_view line = input.substr(0, input.find('\n'));
   if (!line.ends_with('\r') || line.size() < 10) return false;
   const std::string_view version = line.substr(line.size() - 10, 9);  // " HTTP/d.d"
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  return version.starts_with(" HTTP/") && digit(version[6]) && version[7] == '.' && digit(version[8]);
+  return version.starts_with(" HTTP/") && is_digit(version[6]) && version[7] == '.' && is_digit(version[8]);
 }
 
 std::string_view words_for(http::error error) {

@@ -28,15 +28,8 @@ std::optional<Sha256Digest> from_hex(std::string_view text) {
   if (text.size() != kHexBytes) return std::nullopt;
   Sha256Digest out{};
   for (size_t i = 0; i < kHexBytes; ++i) {
-    const char c = text[i];
-    uint8_t digit = 0;
-    if (c >= '0' && c <= '9') {
-      digit = static_cast<uint8_t>(c - '0');
-    } else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f') {
-      digit = static_cast<uint8_t>((c | 0x20) - 'a' + 10);
-    } else {
-      return std::nullopt;
-    }
+    const int digit = hex_digit(text[i]);
+    if (digit < 0) return std::nullopt;
     out[i / 2] = static_cast<uint8_t>(out[i / 2] << 4 | digit);
   }
   return out;

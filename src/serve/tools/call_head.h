@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
-namespace choral::serve {
+#include "base/ascii.h"
 
-inline bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+namespace choral::serve {
 
 class CallCursor {
  public:
@@ -25,7 +25,7 @@ class CallCursor {
   bool ran_out() const { return ran_out_ && !full_; }
 
   void space() {
-    while (at_ < text_.size() && is_json_space(text_[at_])) ++at_;
+    while (at_ < text_.size() && is_blank(text_[at_])) ++at_;
   }
   bool take(std::string_view wanted) {
     const std::string_view rest = text_.substr(at_);

@@ -76,7 +76,7 @@ bool ToolCallParser::step(AnswerDelta& out) {
 // Where the white space begins that stands before at_, which a call would take with it.
 size_t ToolCallParser::before_space() const {
   size_t begin = at_;
-  while (begin > 0 && at_ - begin < kMaxHeldSpace && is_json_space(held_[begin - 1])) --begin;
+  while (begin > 0 && at_ - begin < kMaxHeldSpace && is_blank(held_[begin - 1])) --begin;
   return begin;
 }
 

@@ -17,10 +17,7 @@ using requests::Json;
 constexpr size_t kMostFiles = 10'000;
 constexpr size_t kMostShown = 20;
 
-bool is_hex(std::string_view text, size_t digits) {
-  return text.size() == digits &&
-         std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
+bool is_hex(std::string_view text, size_t digits) { return text.size() == digits && is_lower_hex(text); }
 
 bool is_plain_path(std::string_view name) {
   constexpr size_t kMostBytes = 1000, kMostSegment = 250;
