@@ -250,6 +250,23 @@ TEST(ReadResponseCall, IsAChat) {
   EXPECT_THAT(call->echo_json, HasSubstr(R"("metadata":{"k":"v"})"));
 }
 
+TEST(ReadResponseCall, ThoughtsStandInTheMessageThatFollowsThem) {
+  const auto messages = [](const std::string& items) {
+    BodyNotes notes;
+    const auto call = read_response_call(R"({"input":[)" + items + "]}", {}, notes);
+    EXPECT_TRUE(call.ok()) << call.status().to_string();
+    return call.ok() ? call->chat.request.messages_json : "";
+  };
+  const std::string thought = R"({"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"t"}]},)";
+  EXPECT_EQ(messages(thought + R"({"role":"assistant","content":"a"},{"role":"user","content":"b"})"),
+            R"([{"role":"assistant","content":"a","reasoning_content":"t"},{"role":"user","content":"b"}])");
+  EXPECT_THAT(messages(R"({"type":"reasoning","summary":[{"type":"summary_text","text":"s"}]},)"
+                       R"({"type":"function_call","call_id":"c","name":"f","arguments":"{}"})"),
+              HasSubstr(R"("reasoning_content":"s")"));
+  EXPECT_EQ(messages(thought + R"({"role":"user","content":"b"},{"role":"assistant","content":"a"})"),
+            R"([{"role":"user","content":"b"},{"role":"assistant","content":"a"}])");
+}
+
 TEST(ReadResponseCall, ToolsAreChosenInItsOwnFlatForm) {
   const auto choice = [](const std::string& flat) {
     BodyNotes notes;

@@ -69,6 +69,20 @@ Status read_tool_calls(const std::string& place, Json& calls, ParsedSize& size) 
   return {};
 }
 
+// What was thought in an earlier turn, by either of its names, reaches templates by the one that they know.
+Status read_reasoning(const std::string& place, Json& message) {
+  for (const char* name : {"reasoning_content", "reasoning"}) {
+    const auto found = message.find(name);
+    if (found == message.end()) continue;
+    Json thoughts = std::move(*found);
+    message.erase(found);
+    if (thoughts.is_null()) continue;
+    if (!thoughts.is_string()) return wrong_type(fmt::format("{}.{}", place, name), "a string", thoughts);
+    if (!message.contains("reasoning_content")) message["reasoning_content"] = std::move(thoughts);
+  }
+  return {};
+}
+
 Status read_message(const std::string& place, Json& message, ParsedSize& size) {
   if (!message.is_object()) return wrong_type(place, R"(a message such as {"role": "user", "content": "Hello"})", message);
   CHORAL_RETURN_IF_ERROR(check_role(place, message));
@@ -81,7 +95,7 @@ Status read_message(const std::string& place, Json& message, ParsedSize& size) {
   // Templates add a text to what they write; none of them means "None".
   if (message["content"].is_null()) message["content"] = "";
   if (has_calls) CHORAL_RETURN_IF_ERROR(read_tool_calls(place + ".tool_calls", message["tool_calls"], size));
-  return {};
+  return read_reasoning(place, message);
 }
 
 }  // namespace

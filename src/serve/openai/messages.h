@@ -1,6 +1,6 @@
 // OpenAI's `messages`, checked and put in the form that chat templates read: `developer` becomes system, a list of text parts one
-// text, a tool call's arguments an object instead of JSON in a string. For .cc files only (serve/openai/json.h). Pure; any
-// thread.
+// text, a tool call's arguments an object instead of JSON in a string, `reasoning` reasoning_content. For .cc files only
+// (serve/openai/json.h). Pure; any thread.
 #pragma once
 
 #include <string>

@@ -21,6 +21,16 @@ TEST(TemplateMessages, AreAsTemplatesReadThem) {
   EXPECT_EQ(taken(R"([{"role":"user","content":"x","name":"Ann"}])"), R"([{"role":"user","content":"x","name":"Ann"}])");
 }
 
+TEST(TemplateMessages, EarlierThoughtsHaveOneName) {
+  constexpr std::string_view kThought = R"([{"role":"assistant","content":"a","reasoning_content":"t"}])";
+  EXPECT_EQ(taken(kThought), kThought);
+  EXPECT_EQ(taken(R"([{"role":"assistant","content":"a","reasoning":"t"}])"), kThought);
+  EXPECT_EQ(taken(R"([{"role":"assistant","reasoning":"u","content":"a","reasoning_content":"t"}])"), kThought);
+  EXPECT_EQ(taken(R"([{"role":"assistant","content":"a","reasoning":null,"reasoning_content":null}])"),
+            R"([{"role":"assistant","content":"a"}])");
+  EXPECT_THAT(taken(R"([{"role":"assistant","content":"a","reasoning":[]}])"), HasSubstr("'messages[0].reasoning'"));
+}
+
 TEST(TemplateMessages, ArgumentsOfCallsAreObjects) {
   EXPECT_EQ(
       taken(

@@ -65,7 +65,28 @@ bool is_one_of(const std::array<std::string_view, kCount>& names, std::string_vi
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-Status add_item(const std::string& place, Json& item, Json& messages) {
+// What was thought before the items that follow: its text, or a summary of it.
+std::string thoughts_of(const Json& item) {
+  std::string text;
+  for (const char* key : {"content", "summary"}) {
+    const auto parts = item.find(key);
+    if (!text.empty() || parts == item.end() || !parts->is_array()) continue;
+    for (const Json& part : *parts) {
+      if (part.is_object() && part.contains("text") && part["text"].is_string())
+        text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
+    }
+  }
+  return text;
+}
+
+// An assistant's message takes the thoughts that came before it.
+void add_message(Json message, std::string& thoughts, Json& messages) {
+  if (message["role"] == "assistant" && !thoughts.empty()) message["reasoning_content"] = thoughts;
+  thoughts.clear();
+  messages.push_back(std::move(message));
+}
+
+Status add_item(const std::string& place, Json& item, std::string& thoughts, Json& messages) {
   if (!item.is_object()) return wrong_type(place, "an item such as a message", item);
   const std::string type = item.contains("type") && item["type"].is_string() ? item["type"].get<std::string>() : "message";
   const auto text = [&](const char* key) -> Result<std::string> {
@@ -74,7 +95,7 @@ Status add_item(const std::string& place, Json& item, Json& messages) {
   };
   if (type == "message") {
     if (!item.contains("role") || !item.contains("content")) return invalid_argument("'{}' needs a role and a content", place);
-    messages.push_back({{"role", std::move(item["role"])}, {"content", std::move(item["content"])}});
+    add_message({{"role", std::move(item["role"])}, {"content", std::move(item["content"])}}, thoughts, messages);
   } else if (type == "function_call") {
     CHORAL_TRY(const std::string name, text("name"));
     CHORAL_TRY(const std::string arguments, text("arguments"));
@@ -83,7 +104,7 @@ Status add_item(const std::string& place, Json& item, Json& messages) {
     Json* last = messages.empty() ? nullptr : &messages.back();
     // Calls that were made together stand in one message.
     if (last == nullptr || !last->contains("tool_calls")) {
-      messages.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array()}});
+      add_message({{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array()}}, thoughts, messages);
       last = &messages.back();
     }
     (*last)["tool_calls"].push_back(std::move(call));
@@ -91,7 +112,9 @@ Status add_item(const std::string& place, Json& item, Json& messages) {
     CHORAL_TRY(const std::string id, text("call_id"));
     if (!item.contains("output")) return invalid_argument("'{}.output' is missing", place);
     messages.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(item["output"])}});
-  } else if (type != "reasoning") {
+  } else if (type == "reasoning") {
+    thoughts = thoughts_of(item);
+  } else {
     return unsupported("'{}' is of type '{}'; this server takes messages, function calls and their outputs", place, shown(type));
   }
   return {};
@@ -111,7 +134,8 @@ Result<Json> messages_of(Json& body) {
   }
   if (!input.is_array() || input.empty()) return wrong_type("input", "a text or a list of items", input);
   size_t count = 0;
-  for (Json& item : input) CHORAL_RETURN_IF_ERROR(add_item(fmt::format("input[{}]", count++), item, messages));
+  std::string thoughts;  // that no message has yet
+  for (Json& item : input) CHORAL_RETURN_IF_ERROR(add_item(fmt::format("input[{}]", count++), item, thoughts, messages));
   return messages;
 }
 

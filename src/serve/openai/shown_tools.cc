@@ -35,7 +35,10 @@ Json with_calls_written(const Json& message, ToolFormat format) {
   }
   std::string text = message["content"].get<std::string>();
   if (!calls.empty()) text += (text.empty() ? "" : "\n") + written_calls(format, calls);
-  return {{"role", message["role"]}, {"content", std::move(text)}};
+  Json written{{"role", message["role"]}, {"content", std::move(text)}};
+  if (const auto thoughts = message.find("reasoning_content"); thoughts != message.end())
+    written["reasoning_content"] = *thoughts;
+  return written;
 }
 
 // Calls and results as what the user and the assistant say. Results that follow one another are one message: templates may ask
