@@ -48,7 +48,7 @@ constexpr std::string_view kProxy = "a proxy in front of the server";
 constexpr std::string_view kTools = "nothing: tools are the client's to run";
 constexpr std::string_view kTemplate = "`chat_template_kwargs` of a request";
 constexpr std::string_view kRequest = "a field of each request; without it the model's own files count";
-constexpr std::string_view kThoughts = "nothing: what a model thinks aloud stays in the text";
+constexpr std::string_view kThoughts = "--reasoning-parser NAME: without it the chat template says how thoughts are read";
 constexpr std::string_view kChat = "`choral chat`, where it goes without saying";
 constexpr std::string_view kOneModel = "one server for each model";
 constexpr std::string_view kPlan = "nothing: memory is planned by what is free; --kv-cache-memory SIZE sets it";
@@ -189,8 +189,8 @@ constexpr ForeignFlag kForeign[] = {
     {"--chat-template-file", kOne, kNever, "--chat-template FILE"},
     {"--chat-template-kwargs --reasoning-effort --reasoning-budget", kOne, kNever, kTemplate},
     {"-rea --reasoning", kMaybe, "auto", kTemplate},
-    {"--reasoning-format", kOne, "none auto", kThoughts},
-    {"--reasoning-budget-message --reasoning-parser --reasoning-config", kOne, kNever, kThoughts},
+    {"--reasoning-format", kOne, "auto deepseek", "--reasoning-parser none, which leaves thoughts in the text"},
+    {"--reasoning-budget-message --reasoning-config", kOne, kNever, kThoughts},
     {"--reasoning-preserve --no-reasoning-preserve --skip-chat-parsing --no-skip-chat-parsing", kNone, kNever, kTemplate},
     {"--prefill-assistant --no-prefill-assistant", kNone, kNever, "`add_generation_prompt` of a request"},
     {"-to --timeout", kOne, kNever, "--request-timeout SECONDS"},
@@ -258,7 +258,8 @@ constexpr ForeignFlag kForeign[] = {
     {"--logits-processor-pattern --logits-processors", kOne, kNever, "`logit_bias` of a request"},
     {"--guided-decoding-backend --structured-outputs-config", kOne, "auto xgrammar",
      "nothing: forms of answers are kept by xgrammar where it is installed"},
-    {"--enable-reasoning --no-enable-reasoning", kNone, kNever, kThoughts},
+    {"--enable-reasoning", kNone, kAny, kThoughts},
+    {"--no-enable-reasoning", kNone, kNever, "--reasoning-parser none"},
     // … where it runs
     {"-tp --tensor-parallel-size -pp --pipeline-parallel-size -dp --data-parallel-size --data-parallel-size-local "
      "--data-parallel-backend --max-parallel-loading-workers --nnodes --api-server-count --prefill-context-parallel-size "

@@ -221,7 +221,15 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
                "--lora PATH, without a name, waits to be asked for too; as in llama.cpp")
       ->group("Server");
   option("--tool-call-parser", flags.server.tool_call_parser,
-         "how the model writes tool calls: hermes, llama3_json, mistral, deepseek_v3, json (as its chat template says)", "NAME");
+         "how the model writes tool calls: hermes, llama3_json, pythonic, llama4_pythonic, mistral, deepseek_v3, deepseek_v31, "
+         "kimi_k2, "
+         "qwen3_coder, glm45, openai, granite, granite-20b-fc, phi4_mini_json, gemma, json (as its chat template says)",
+         "NAME");
+  option("--reasoning-parser", flags.server.reasoning_parser,
+         "how the model marks what it thinks: deepseek_r1, qwen3, glm45, deepseek_v3, kimi_k2, granite, mistral, openai_gptoss, "
+         "seed_oss, "
+         "step3, minimax_m2, ernie45, olmo3; none = thoughts stay in the text (as its chat template says)",
+         "NAME");
   option("--access-log", flags.access_log, "a line for each request: text, json, off (text)", "FORM");
   option("--shutdown-delay", flags.unready_s, "after SIGTERM /readyz says no and requests are served so long (0)", "SECONDS");
   option("--shutdown-timeout", flags.drain_s, "then answers in flight have so long (30)", "SECONDS");

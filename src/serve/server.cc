@@ -48,6 +48,9 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   if (!options.tool_call_parser.empty()) {
     CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));
   }
+  if (!options.reasoning_parser.empty()) {
+    CHORAL_TRY(service.thoughts, thought_marks_named(options.reasoning_parser));
+  }
   CHORAL_TRY(server->service_, Service::make(std::move(service)));
   Service* const s = server->service_.get();
   const auto told = [s, log = options.access_log](AnsweredRequest answered) {

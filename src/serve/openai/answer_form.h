@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "choral/types.h"
+#include "serve/openai/answer_plan.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/response_call.h"
-#include "serve/tools/tools_request.h"
 
 namespace choral::serve {
 
@@ -26,6 +26,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t reasoning_tokens = 0;  // of completion_tokens; forms that read thoughts count them
 };
 
 // The tokens of each prompt of a body, where its answer shows them piece by piece; else none.
@@ -68,12 +69,13 @@ class AnswerForm {
 // `prompts`: when shows_prompts() of the call.
 std::unique_ptr<AnswerForm> make_completion_form(AnswerHead head, const CompletionCall& call, PromptTokens prompts,
                                                  TokenText token_text);
-// `tools`: how calls are read from the text, when they are.
-std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, PromptTokens prompts, ToolPlan tools,
+// `plan`: how thoughts and calls are read from the text, when they are.
+std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, PromptTokens prompts, AnswerPlan plan,
                                            TokenText token_text);
 std::unique_ptr<AnswerForm> make_embedding_form(AnswerHead head, bool as_base64);
 
-std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, ToolPlan tools, TokenText token_text);
+std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, const AnswerPlan& plan,
+                                               TokenText token_text);
 
 // Whether the stream says what its prompts' tokens are: by their ids, or by the first of those that an echo has log-probabilities
 // of, which no event names.

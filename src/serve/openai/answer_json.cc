@@ -19,7 +19,10 @@ Json usage_json(const Usage& usage) {
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}, {"audio_tokens", 0}}},
           {"completion_tokens_details",
-           {{"reasoning_tokens", 0}, {"audio_tokens", 0}, {"accepted_prediction_tokens", 0}, {"rejected_prediction_tokens", 0}}}};
+           {{"reasoning_tokens", usage.reasoning_tokens},
+            {"audio_tokens", 0},
+            {"accepted_prediction_tokens", 0},
+            {"rejected_prediction_tokens", 0}}}};
 }
 
 void add_adapters(const std::vector<AnswerAdapter>& adapters, Json& json) {

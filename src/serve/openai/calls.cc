@@ -169,6 +169,7 @@ constexpr std::array kOwnChatFields{
                       return Status();
                     }},
     Field<ChatBody>{"parallel_tool_calls", kBoolean, read_member<ChatBody, &ChatBody::parallel_tool_calls>},
+    Field<ChatBody>{"include_reasoning", kBoolean, read_member<ChatBody, &ChatBody::include_reasoning>},
     Field<ChatBody>{"max_tokens", {}, read_length},
     Field<ChatBody>{"n_predict", {}, read_length},
     Field<ChatBody>{"metadata", R"({"type":"object"})",

@@ -43,7 +43,8 @@ struct ChatCall : CallHead {
   bool logprobs = false;
   std::string tool_choice_json;  // empty: not named
   bool parallel_tool_calls = true;
-  std::string metadata_json;  // which the answer repeats; empty: none
+  std::string metadata_json;      // which the answer repeats; empty: none
+  bool include_reasoning = true;  // vLLM's: the answer shows what was thought
 };
 
 struct EmbeddingCall {

@@ -257,7 +257,8 @@ TEST(ReadResponseCall, ThoughtsStandInTheMessageThatFollowsThem) {
     EXPECT_TRUE(call.ok()) << call.status().to_string();
     return call.ok() ? call->chat.request.messages_json : "";
   };
-  const std::string thought = R"({"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"t"}]},)";
+  const std::string thought =
+      R"({"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"t"}]},)";
   EXPECT_EQ(messages(thought + R"({"role":"assistant","content":"a"},{"role":"user","content":"b"})"),
             R"([{"role":"assistant","content":"a","reasoning_content":"t"},{"role":"user","content":"b"}])");
   EXPECT_THAT(messages(R"({"type":"reasoning","summary":[{"type":"summary_text","text":"s"}]},)"

@@ -1,19 +1,19 @@
 // /v1/chat/completions: chat.completion objects and chunks.
 #include <utility>
 
+#include "serve/answers/reasoning_tokens.h"
 #include "serve/http/sse.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
 #include "serve/openai/logprobs_json.h"
 #include "serve/openai/long_json.h"
-#include "serve/tools/tool_call_id.h"
 
 namespace choral::serve {
 namespace {
 
 class ChatForm : public AnswerForm {
  public:
-  ChatForm(AnswerHead head, const ChatCall& call, PromptTokens prompts, ToolPlan tools, TokenText token_text)
+  ChatForm(AnswerHead head, const ChatCall& call, PromptTokens prompts, AnswerPlan plan, TokenText token_text)
       : head_(std::move(head)),
         metadata_(call.metadata_json.empty() ? Json() : Json::parse(call.metadata_json)),
         include_usage_(call.include_usage),
@@ -24,10 +24,10 @@ class ChatForm : public AnswerForm {
         prompt_logprobs_(call.request.sampling.prompt_logprobs),
         prompts_(std::move(prompts)),
         names_{std::move(token_text), call.tokens_as_token_ids},
-        tools_(std::move(tools)),
-        choices_(static_cast<size_t>(call.request.sampling.n)) {
-    if (!tools_.reads_calls()) return;
-    for (auto& choice : choices_) choice.calls.emplace(parser(ToolCallParser::Announce::kEarly));
+        plan_(std::move(plan)),
+        include_reasoning_(call.include_reasoning) {
+    for (int i = 0; i < call.request.sampling.n; ++i)
+      choices_.push_back({.reader = make_answer_reader(plan_, Announce::kEarly), .thoughts = make_thought_counter()});
   }
 
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
@@ -36,7 +36,9 @@ class ChatForm : public AnswerForm {
     if (!metadata_.is_null()) answer.add("metadata", metadata_);
     answer.add("choices",
                LongList{output.completions.size(), [this, &output](size_t i) { return choice(output.completions[i]); }});
-    answer.add("usage", usage_json(usage_of(outputs)));
+    Usage usage = usage_of(outputs);
+    for (const auto& completion : output.completions) usage.reasoning_tokens += reasoning_tokens(completion);
+    answer.add("usage", usage_json(usage));
     if (prompt_logprobs_) answer.add("prompt_logprobs", long_prompt_logprobs(output.prompt_logprobs, *prompt_logprobs_, names_));
     if (token_ids_) answer.add("prompt_token_ids", Json(output.prompt_token_ids));
     return long_text(std::move(answer));
@@ -48,7 +50,7 @@ class ChatForm : public AnswerForm {
     if (!std::exchange(state.begun, true)) text = first_chunk(event, so_far);
     Json choice = delta(event.index, news(state, event));
     if (logprobs_ && !event.logprobs.empty()) choice["logprobs"] = logprobs(event.logprobs);
-    choice["finish_reason"] = finish_reason(event.finish_reason, state.calls && state.calls->calls() > 0);
+    choice["finish_reason"] = finish_reason(event.finish_reason, state.reader.calls() > 0);
     if (event.finish_reason != FinishReason::kNone) choice["stop_reason"] = stop_reason_json(event.stop_reason);
     if (token_ids_) choice["token_ids"] = event.token_ids;
     // A token whose text is held back says nothing yet.
@@ -61,7 +63,7 @@ class ChatForm : public AnswerForm {
 
   std::string end(const Usage& total) override {
     std::string text;
-    if (include_usage_) text = sse(chunk(nullptr, usage_json(total)));
+    if (include_usage_) text = sse(chunk(nullptr, usage_json(with_thoughts(total))));
     return text + sse_data("[DONE]");
   }
 
@@ -69,15 +71,13 @@ class ChatForm : public AnswerForm {
   Json logprobs(const std::vector<PositionLogprobs>& positions) const { return chat_logprobs(positions, beside_, names_); }
 
   LongJson choice(const Completion& completion) {
-    Json message{{"role", "assistant"}, {"content", completion.text}, {"refusal", nullptr}};
-    bool has_calls = false;
-    if (tools_.reads_calls()) {
-      const ParsedAnswer parsed =
-          parse_tool_calls(parser(ToolCallParser::Announce::kWhole), completion.text, end_of(completion.finish_reason));
-      has_calls = !parsed.calls.empty();
-      message["content"] = has_calls && parsed.content.empty() ? Json(nullptr) : Json(parsed.content);
-      for (const auto& call : parsed.calls) message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
-    }
+    const ReadAnswer read =
+        read_answer(make_answer_reader(plan_, Announce::kWhole), completion.text, end_of(completion.finish_reason));
+    const bool has_calls = !read.calls.empty();
+    const bool is_silent = read.content.empty() && (has_calls || !read.reasoning.empty());
+    Json message{{"role", "assistant"}, {"content", is_silent ? Json(nullptr) : Json(read.content)}, {"refusal", nullptr}};
+    if (include_reasoning_ && !read.reasoning.empty()) put_reasoning(read.reasoning, message);
+    for (const auto& call : read.calls) message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
     LongObject json(Json{{"index", completion.index}, {"message", std::move(message)}});
     json.add("logprobs", logprobs_ ? long_chat_logprobs(completion.logprobs, beside_, names_) : Json(nullptr));
     json.add("finish_reason", finish_reason(completion.finish_reason, has_calls));
@@ -89,11 +89,32 @@ class ChatForm : public AnswerForm {
   // A completion on its way.
   struct Choice {
     bool begun = false;
-    std::optional<ToolCallParser> calls;
+    AnswerReader reader;
+    std::optional<ReasoningTokens> thoughts;
   };
 
-  ToolCallParser parser(ToolCallParser::Announce announce) {
-    return make_tool_call_parser(tools_, announce, [this] { return make_tool_call_id(tools_.format); });
+  std::optional<ReasoningTokens> make_thought_counter() const {
+    if (plan_.thoughts == nullptr) return std::nullopt;
+    return ReasoningTokens(make_thought_reader(plan_));
+  }
+  int64_t reasoning_tokens(const Completion& completion) const {
+    auto counter = make_thought_counter();
+    for (const int32_t id : completion.token_ids) {
+      if (counter) counter->push(names_.text(id));
+    }
+    return counter ? counter->count() : 0;
+  }
+  // With the tokens of thoughts so far.
+  Usage with_thoughts(Usage usage) const {
+    for (const Choice& choice : choices_) {
+      if (choice.thoughts) usage.reasoning_tokens += choice.thoughts->count();
+    }
+    return usage;
+  }
+
+  // By the words of vLLM, and of llama.cpp and DeepSeek.
+  static void put_reasoning(const std::string& text, Json& message) {
+    message["reasoning"] = message["reasoning_content"] = text;
   }
 
   static Json call_json(const std::string& id, const std::string& name, const std::string& arguments) {
@@ -106,26 +127,39 @@ class ChatForm : public AnswerForm {
   }
 
   // What a chunk adds to the message.
-  static Json news(Choice& choice, const StreamEvent& event) {
+  Json news(Choice& choice, const StreamEvent& event) const {
+    AnswerEvents events;
+    choice.reader.push(event.text, events);
+    if (event.finish_reason != FinishReason::kNone) choice.reader.finish(end_of(event.finish_reason), events);
+    if (choice.thoughts) {
+      for (const int32_t id : event.token_ids) choice.thoughts->push(names_.text(id));
+    }
     Json json = Json::object();
-    AnswerDelta found;
-    if (choice.calls) {
-      choice.calls->push(event.text, found);
-      if (event.finish_reason != FinishReason::kNone) choice.calls->finish(end_of(event.finish_reason), found);
-    } else {
-      found.content = event.text;
-    }
-    if (!found.content.empty()) json["content"] = found.content;
-    for (const auto& call : found.calls) {
-      Json entry{{"index", call.index}};
-      if (!call.id.empty()) {
-        entry.update(call_json(call.id, call.name, call.arguments));
-      } else {
-        entry["function"] = {{"arguments", call.arguments}};
+    std::string reasoning, content;
+    for (const AnswerEvent& each : events) {
+      switch (each.kind) {
+        case AnswerEvent::Kind::kReasoning: reasoning += each.text; break;
+        case AnswerEvent::Kind::kContent: content += each.text; break;
+        case AnswerEvent::Kind::kCallBegin: {
+          Json entry{{"index", each.call}};
+          entry.update(call_json(each.id, each.name, ""));
+          json["tool_calls"].push_back(std::move(entry));
+          break;
+        }
+        case AnswerEvent::Kind::kArguments: add_arguments(each, json["tool_calls"]); break;
+        case AnswerEvent::Kind::kCallEnd: break;
       }
-      json["tool_calls"].push_back(std::move(entry));
     }
+    if (include_reasoning_ && !reasoning.empty()) put_reasoning(reasoning, json);
+    if (!content.empty()) json["content"] = content;
     return json;
+  }
+
+  // To the call's entry of this chunk, which comes last where there is one.
+  static void add_arguments(const AnswerEvent& event, Json& calls) {
+    if (calls.empty() || calls.back()["index"] != event.call)
+      calls.push_back({{"index", event.call}, {"function", {{"arguments", ""}}}});
+    calls.back()["function"]["arguments"].get_ref<std::string&>() += event.text;
   }
 
   static Json delta(int index, Json what) {
@@ -138,7 +172,7 @@ class ChatForm : public AnswerForm {
     return json;
   }
 
-  Json continuous(const Usage& so_far) const { return continuous_usage_ ? usage_json(so_far) : Json(nullptr); }
+  Json continuous(const Usage& so_far) const { return continuous_usage_ ? usage_json(with_thoughts(so_far)) : Json(nullptr); }
 
   // Says who speaks, before the first token; and of the prompt what was asked for, once.
   std::string first_chunk(const StreamEvent& event, Usage so_far) {
@@ -168,7 +202,8 @@ class ChatForm : public AnswerForm {
   const std::optional<int> prompt_logprobs_;
   PromptTokens prompts_;  // that are not yet said
   const TokenNames names_;
-  const ToolPlan tools_;
+  const AnswerPlan plan_;
+  const bool include_reasoning_;
   std::vector<Choice> choices_;
 };
 
@@ -176,9 +211,9 @@ class ChatForm : public AnswerForm {
 
 bool shows_prompts(const ChatCall& call) { return call.stream && call.return_token_ids; }
 
-std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, PromptTokens prompts, ToolPlan tools,
+std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, PromptTokens prompts, AnswerPlan plan,
                                            TokenText token_text) {
-  return std::make_unique<ChatForm>(std::move(head), call, std::move(prompts), std::move(tools), std::move(token_text));
+  return std::make_unique<ChatForm>(std::move(head), call, std::move(prompts), std::move(plan), std::move(token_text));
 }
 
 }  // namespace choral::serve

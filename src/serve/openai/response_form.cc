@@ -2,12 +2,12 @@
 #include <ctime>
 #include <utility>
 
+#include "serve/answers/reasoning_tokens.h"
 #include "serve/http/sse.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
 #include "serve/openai/logprobs_json.h"
 #include "serve/openai/long_json.h"
-#include "serve/tools/tool_call_id.h"
 
 namespace choral::serve {
 namespace {
@@ -16,24 +16,23 @@ Json text_part(std::string_view text, Json logprobs = Json::array()) {
   return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", std::move(logprobs)}};
 }
 
-// The answer is a list of items: what is said, then each call of a function.
+Json thought_part(std::string_view text) { return {{"type", "reasoning_text"}, {"text", text}}; }
+
+// The answer is a list of items: what is thought, what is said, then each call of a function.
 class ResponseForm : public AnswerForm {
  public:
-  ResponseForm(AnswerHead head, const ResponseCall& call, ToolPlan tools, TokenText token_text)
+  ResponseForm(AnswerHead head, const ResponseCall& call, const AnswerPlan& plan, TokenText token_text)
       : head_(std::move(head)),
         repeated_(Json::parse(call.echo_json)),
         beside_(tokens_beside(call.chat.request.sampling)),
         names_{std::move(token_text)},
-        tools_(std::move(tools)) {
-    if (tools_.reads_calls()) {
-      calls_.emplace(
-          make_tool_call_parser(tools_, ToolCallParser::Announce::kWhole, [this] { return make_tool_call_id(tools_.format); }));
-    }
+        reader_(make_answer_reader(plan, Announce::kWhole)) {
+    if (plan.thoughts != nullptr) thought_tokens_.emplace(make_thought_reader(plan));
   }
 
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
     const Completion& completion = outputs.front().completions.front();
-    take(completion.text, completion.logprobs, completion.finish_reason);
+    take(completion.text, completion.token_ids, completion.logprobs, completion.finish_reason);
     close_message();
     const Usage usage = usage_of(outputs);
     return long_text(response(status(), &usage));
@@ -44,7 +43,7 @@ class ResponseForm : public AnswerForm {
       tell("response.created", {{"response", response("in_progress", nullptr)}});
       tell("response.in_progress", {{"response", response("in_progress", nullptr)}});
     }
-    take(event.text, event.logprobs, event.finish_reason);
+    take(event.text, event.token_ids, event.logprobs, event.finish_reason);
     return std::exchange(events_, {});
   }
 
@@ -63,19 +62,70 @@ class ResponseForm : public AnswerForm {
     events_ += sse_event(type, dumped(event));
   }
 
-  void take(const std::string& text, const std::vector<PositionLogprobs>& logprobs, FinishReason reason) {
+  void take(const std::string& text, const std::vector<int32_t>& token_ids, const std::vector<PositionLogprobs>& logprobs,
+            FinishReason reason) {
     reason_ = reason;
     for (Json& token : token_logprobs(logprobs, beside_, names_)) unsaid_logprobs_.push_back(std::move(token));
-    AnswerDelta found;
-    if (calls_) {
-      calls_->push(text, found);
-      if (reason != FinishReason::kNone) calls_->finish(end_of(reason), found);
-    } else {
-      found.content = text;
+    for (const int32_t id : token_ids) {
+      if (thought_tokens_) thought_tokens_->push(names_.text(id));
     }
-    if (!found.content.empty()) say(found.content);
-    for (const auto& call : found.calls) add_call(call);
-    if (!found.calls.empty()) unsaid_logprobs_ = Json::array();  // of the calls' text
+    AnswerEvents events;
+    reader_.push(text, events);
+    if (reason != FinishReason::kNone) reader_.finish(end_of(reason), events);
+    for (const AnswerEvent& event : events) take(event);
+    if (reason != FinishReason::kNone) close_thought();
+  }
+
+  void take(const AnswerEvent& event) {
+    switch (event.kind) {
+      case AnswerEvent::Kind::kReasoning: return think(event.text);
+      case AnswerEvent::Kind::kContent: close_thought(); return say(event.text);
+      case AnswerEvent::Kind::kCallBegin: call_ = {event.id, event.name, {}}; return;
+      case AnswerEvent::Kind::kArguments: call_.arguments += event.text; return;
+      case AnswerEvent::Kind::kCallEnd:
+        close_thought();
+        call_.cut = event.cut;
+        add_call(call_);
+        unsaid_logprobs_ = Json::array();  // of the call's text
+        return;
+    }
+  }
+
+  // --- what is thought ---
+
+  Json thought(std::string_view status, bool has_text) const {
+    Json content = Json::array();
+    if (has_text) content.push_back(thought_part(thought_));
+    return {{"type", "reasoning"},          {"id", thought_id_}, {"summary", Json::array()}, {"content", std::move(content)},
+            {"encrypted_content", nullptr}, {"status", status}};
+  }
+  Json at_thought(Json members) const {
+    Json event{{"item_id", thought_id_}, {"output_index", thought_at_}, {"content_index", 0}};
+    event.update(members);
+    return event;
+  }
+
+  void think(const std::string& text) {
+    if (!thinks_) {
+      thinks_ = true;
+      thought_.clear();
+      thought_id_ = fmt::format("rs_{}_{}", head_.id.substr(head_.id.find('_') + 1), thoughts_++);
+      thought_at_ = items_.size();
+      items_.push_back(nullptr);
+      tell("response.output_item.added", {{"output_index", thought_at_}, {"item", thought("in_progress", false)}});
+      tell("response.content_part.added", at_thought({{"part", thought_part("")}}));
+    }
+    thought_ += text;
+    tell("response.reasoning_text.delta", at_thought({{"delta", text}}));
+    unsaid_logprobs_ = Json::array();
+  }
+
+  void close_thought() {
+    if (!std::exchange(thinks_, false)) return;
+    items_[thought_at_] = thought(status(), true);
+    tell("response.reasoning_text.done", at_thought({{"text", thought_}}));
+    tell("response.content_part.done", at_thought({{"part", thought_part(thought_)}}));
+    tell("response.output_item.done", {{"output_index", thought_at_}, {"item", items_[thought_at_]}});
   }
 
   // --- the message ---
@@ -125,7 +175,7 @@ class ResponseForm : public AnswerForm {
 
   // --- a call ---
 
-  void add_call(const ToolCallDelta& call) {
+  void add_call(const ToolCall& call) {
     const size_t at = items_.size();
     Json item{{"type", "function_call"}, {"id", "fc_" + call.id}, {"call_id", call.id},
               {"name", call.name},       {"arguments", ""},       {"status", "in_progress"}};
@@ -159,7 +209,7 @@ class ResponseForm : public AnswerForm {
       json["usage"] = {{"input_tokens", usage->prompt_tokens},
                        {"input_tokens_details", {{"cached_tokens", usage->cached_tokens}, {"cache_write_tokens", 0}}},
                        {"output_tokens", usage->completion_tokens},
-                       {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                       {"output_tokens_details", {{"reasoning_tokens", thought_tokens_ ? thought_tokens_->count() : 0}}},
                        {"total_tokens", usage->prompt_tokens + usage->completion_tokens}};
     }
     json.update(repeated_);
@@ -171,10 +221,14 @@ class ResponseForm : public AnswerForm {
   const Json repeated_;
   const Beside beside_;
   const TokenNames names_;
-  const ToolPlan tools_;
-  std::optional<ToolCallParser> calls_;
-  Json items_ = Json::array();  // that are complete; the open message's place is null
-  std::string text_;            // of the message
+  AnswerReader reader_;
+  std::optional<ReasoningTokens> thought_tokens_;
+  ToolCall call_;               // that is read
+  Json items_ = Json::array();  // that are complete; the places of the open message and thought are null
+  std::string thought_, thought_id_;
+  size_t thought_at_ = 0, thoughts_ = 0;
+  bool thinks_ = false;  // a thought is growing
+  std::string text_;     // of the message
   // Of its tokens, and of those whose text is not decided yet; nothing unless they were asked for.
   Json logprobs_ = Json::array(), unsaid_logprobs_ = Json::array();
   size_t message_at_ = 0;
@@ -187,8 +241,9 @@ class ResponseForm : public AnswerForm {
 
 }  // namespace
 
-std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, ToolPlan tools, TokenText token_text) {
-  return std::make_unique<ResponseForm>(std::move(head), call, std::move(tools), std::move(token_text));
+std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, const AnswerPlan& plan,
+                                               TokenText token_text) {
+  return std::make_unique<ResponseForm>(std::move(head), call, plan, std::move(token_text));
 }
 
 }  // namespace choral::serve

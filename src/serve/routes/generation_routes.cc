@@ -3,7 +3,7 @@
 #include "serve/http/error_response.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/calls.h"
-#include "serve/openai/shown_tools.h"
+#include "serve/routes/call_plan.h"
 #include "serve/routes/routes.h"
 #include "serve/usual_sampling.h"
 
@@ -106,35 +106,11 @@ void submit_one(Service& service, LLM& llm, const Exchange& exchange, const std:
   });
 }
 
-// What the body's tools mean for the prompt, the sampling and the answer.
-Result<ToolPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, BodyNotes& notes) {
-  Request& r = call.request;
-  if (r.tools_json.empty() && call.tool_choice_json.empty()) return ToolPlan();
-  CHORAL_TRY(ToolPlan plan, plan_tools({.tools = r.tools_json,
-                                        .tool_choice = call.tool_choice_json,
-                                        .parallel_tool_calls = call.parallel_tool_calls ? "true" : "false"},
-                                       service.tool_setting(llm), notes.param));
-  r.tools_json = plan.tools_json;
-  if (plan.needs_showing) {
-    r.messages_json = messages_with_tools(r.messages_json, plan);
-    r.tools_json.clear();
-  }
-  if (plan.constraint.kind != StructuredOutput::Kind::kNone) {
-    if (r.structured_output.kind != StructuredOutput::Kind::kNone) {
-      notes.param = "tool_choice";
-      return invalid_argument("'tool_choice' and 'response_format' both say what the answer looks like; give one of them");
-    }
-    r.structured_output = plan.constraint;
-  }
-  if (plan.keep_special_tokens) r.sampling.skip_special_tokens = false;
-  return plan;
-}
-
-// With what its tools mean.
+// With how its answer is read.
 template <class Call>
 struct Planned {
   Call call;
-  ToolPlan tools;
+  AnswerPlan plan;
 };
 
 void chat(Service& service, LLM& llm, const Exchange& exchange) {
@@ -144,13 +120,13 @@ void chat(Service& service, LLM& llm, const Exchange& exchange) {
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   if (!prepare(service, exchange, *call)) return;
   call->request.id = answer_id("chatcmpl-", exchange);
-  auto tools = plan_call(service, llm, *call, notes);
-  if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
-  const auto planned = std::make_shared<const Planned<ChatCall>>(Planned<ChatCall>{*std::move(call), *std::move(tools)});
+  auto plan = plan_call(service, llm, *call, notes);
+  if (!plan.ok()) return exchange->respond(service.error(plan.status(), notes.param));
+  const auto planned = std::make_shared<const Planned<ChatCall>>(Planned<ChatCall>{*std::move(call), *std::move(plan)});
   submit_one(service, llm, exchange, {planned, &planned->call}, [&service, planned](const LLM& engine, const LiveRequest& live) {
     const ChatCall& c = planned->call;
     return make_chat_form(answer_head(service, c.request.id, c.model), c, shows_prompts(c) ? prompts_of(live) : PromptTokens(),
-                          planned->tools, token_text(engine));
+                          with_prompt(planned->plan, engine, live), token_text(engine));
   });
 }
 
@@ -161,13 +137,15 @@ void respond(Service& service, LLM& llm, const Exchange& exchange) {
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
   if (!prepare(service, exchange, call->chat)) return;
   call->chat.request.id = answer_id("resp_", exchange);
-  auto tools = plan_call(service, llm, call->chat, notes);
-  if (!tools.ok()) return exchange->respond(service.error(tools.status(), notes.param));
-  const auto planned = std::make_shared<const Planned<ResponseCall>>(Planned<ResponseCall>{*std::move(call), *std::move(tools)});
-  submit_one(service, llm, exchange, {planned, &planned->call.chat}, [&service, planned](const LLM& engine, const LiveRequest&) {
-    const ChatCall& c = planned->call.chat;
-    return make_response_form(answer_head(service, c.request.id, c.model), planned->call, planned->tools, token_text(engine));
-  });
+  auto plan = plan_call(service, llm, call->chat, notes);
+  if (!plan.ok()) return exchange->respond(service.error(plan.status(), notes.param));
+  const auto planned = std::make_shared<const Planned<ResponseCall>>(Planned<ResponseCall>{*std::move(call), *std::move(plan)});
+  submit_one(service, llm, exchange, {planned, &planned->call.chat},
+             [&service, planned](const LLM& engine, const LiveRequest& live) {
+               const ChatCall& c = planned->call.chat;
+               return make_response_form(answer_head(service, c.request.id, c.model), planned->call,
+                                         with_prompt(planned->plan, engine, live), token_text(engine));
+             });
 }
 
 void embed(Service& service, LLM& llm, const Exchange& exchange) {

@@ -89,6 +89,8 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   } else if (!template_tools_.note.empty()) {
     CHORAL_LOG(kInfo, "tools: {}", template_tools_.note);
   }
+  thoughts_ = options_.thoughts ? *options_.thoughts : thoughts_of_template(llm.info().tool_template);
+  if (thoughts_ != nullptr) CHORAL_LOG(kInfo, "thoughts: read as {}'s (--reasoning-parser says otherwise)", thoughts_->name);
   batch_ = options.max_num_seqs;
   most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};

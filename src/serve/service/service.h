@@ -18,6 +18,8 @@
 #include "serve/adapters/adapter_numbers.h"
 #include "serve/adapters/registered_adapters.h"
 #include "serve/adapters/root_watcher.h"
+#include "serve/answers/template_tools.h"
+#include "serve/answers/thought_marks.h"
 #include "serve/http/allowed_hosts.h"
 #include "serve/http/exchange.h"
 #include "serve/keys/api_keys.h"
@@ -57,7 +59,9 @@ struct ServiceOptions {
   bool has_proxies = false;                    // that tell whom a request comes from
   bool shares_prefixes = false;                // between keys
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
-  int readers = 2;                             // threads that read bodies
+  std::optional<const ThoughtMarks*> thoughts =
+      {};           // how the model marks what it thinks, null: not at all; absent: as its template
+  int readers = 2;  // threads that read bodies
 };
 
 class Service : private LiveAnswer::Owner {
@@ -77,6 +81,8 @@ class Service : private LiveAnswer::Owner {
 
   // How the model writes tool calls, and what answers can be held to.
   ToolSetting tool_setting(const LLM& llm) const;
+  // How it marks what it thinks; null: it does not.
+  const ThoughtMarks* thoughts() const { return thoughts_; }
 
   Phase phase() const { return phase_.load(); }
   void set_phase(Phase phase) { phase_.store(phase); }
@@ -171,6 +177,7 @@ class Service : private LiveAnswer::Owner {
   int64_t loaded_unix_s_ = 0;
   std::string system_fingerprint_;
   TemplateTools template_tools_;
+  const ThoughtMarks* thoughts_ = nullptr;
   TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;

@@ -4,28 +4,56 @@
 
 namespace choral::serve {
 
+// Families whose arguments are no JSON read calls as JSON too, which constraints can hold an answer to.
 CallForm call_form(ToolFormat format) {
-  using namespace marker;
+  const CallMarks& marks = call_marks(format);
+  const std::string_view begin = marks.begins[0];
   switch (format) {
     case ToolFormat::kHermes:
-      return {fmt::format("{}\n{{\"name\": \"", kHermesBegin),
+    case ToolFormat::kQwen3Coder:
+    case ToolFormat::kGlm45:
+      return {fmt::format("{}\n{{\"name\": \"", begin),
               "\", \"arguments\": ",
-              fmt::format("}}\n{}", kHermesEnd),
+              fmt::format("}}\n{}", marks.end),
               "\n",
               "",
               "",
-              kHermesBegin};
+              format == ToolFormat::kHermes ? begin : std::string_view()};
     case ToolFormat::kLlama3Json: return {R"({"name": ")", R"(", "parameters": )", "}", "; ", "", "", ""};
-    case ToolFormat::kMistral:
-      return {R"({"name": ")", R"(", "arguments": )", "}", ", ", fmt::format("{} [", kMistralBegin), "]", kMistralBegin};
+    case ToolFormat::kGranite20b: return {R"(<function_call> {"name": ")", R"(", "arguments": )", "}", "\n", "", "", begin};
+    case ToolFormat::kMistral: return {R"({"name": ")", R"(", "arguments": )", "}", ", ", fmt::format("{} [", begin), "]", begin};
+    case ToolFormat::kGranite:
+    case ToolFormat::kPhi4Mini: return {R"({"name": ")", R"(", "arguments": )", "}", ", ", fmt::format("{}[", begin), "]", begin};
     case ToolFormat::kDeepSeekV3:
-      return {fmt::format("{}function{}", kDeepSeekCallBegin, kDeepSeekSeparator),
+      return {fmt::format("{}function{}", marks.call_begin, marks.separator),
               "\n```json\n",
-              fmt::format("\n```{}", kDeepSeekCallEnd),
+              fmt::format("\n```{}", marks.call_end),
               "\n",
-              std::string(kDeepSeekCallsBegin),
-              std::string(kDeepSeekCallsEnd),
-              kDeepSeekCallsBegin};
+              std::string(begin),
+              std::string(marks.end),
+              begin};
+    case ToolFormat::kDeepSeekV31:
+      return {std::string(marks.call_begin),
+              std::string(marks.separator),
+              std::string(marks.call_end),
+              "",
+              std::string(begin),
+              std::string(marks.end),
+              begin};
+    case ToolFormat::kKimiK2:
+      return {fmt::format("{}functions.", marks.call_begin),
+              fmt::format(":0{}", marks.separator),
+              std::string(marks.call_end),
+              "",
+              std::string(begin),
+              std::string(marks.end),
+              begin};
+    case ToolFormat::kOpenAI:
+      return {
+          "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "", "<|call|><|start|>assistant", "", "", ""};
+    case ToolFormat::kPythonic:
+    case ToolFormat::kLlama4Pythonic:
+    case ToolFormat::kGemma:
     case ToolFormat::kJson: return {R"({"name": ")", R"(", "parameters": )", "}", ", ", "[", "]", ""};
   }
   return {};

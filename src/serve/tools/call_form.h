@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "serve/tools/tool_format.h"
+#include "serve/answers/call_marks.h"
 
 namespace choral::serve {
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "serve/tools/tool_format.h"
+#include "serve/answers/call_marks.h"
 
 namespace choral::serve {
 

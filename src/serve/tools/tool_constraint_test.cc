@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "serve/openai/answer_plan.h"
 #include "serve/tools/tools_request.h"
 #include "text/grammar/sampled_answer_test.h"
 
@@ -48,16 +49,15 @@ class ToolConstraint : public ::testing::TestWithParam<std::pair<ToolFormat, con
     return *made;
   }
   // Some answers under the plan, parsed. Special tokens count with their spelling, as they do in the text of such an answer.
-  std::vector<std::pair<std::string, ParsedAnswer>> answers(const ToolPlan& plan, int rounds) {
-    std::vector<std::pair<std::string, ParsedAnswer>> out;
+  std::vector<std::pair<std::string, ReadAnswer>> answers(const ToolPlan& plan, int rounds) {
+    std::vector<std::pair<std::string, ReadAnswer>> out;
     const auto grammar = compiler_->compile(plan.constraint);
     EXPECT_TRUE(grammar.ok()) << grammar.status().to_string();
     for (int round = 0; grammar.ok() && round < rounds; ++round) {
       auto matcher = (*grammar)->matcher();
       const auto text = text::sample(**matcher, *tokenizer_, end_id_, random_, 40 + round, 600);
       if (!text) continue;
-      out.emplace_back(*text, parse_tool_calls(make_tool_call_parser(plan, ToolCallParser::Announce::kWhole, [] { return "id"; }),
-                                               *text, ToolCallParser::End::kOver));
+      out.emplace_back(*text, read_answer(make_answer_reader({.tools = plan}, Announce::kWhole), *text, AnswerEnd::kOver));
     }
     return out;
   }
@@ -108,8 +108,12 @@ TEST_P(ToolConstraint, AutoLetsTextAndRightCallsThrough) {
 INSTANTIATE_TEST_SUITE_P(Families, ToolConstraint,
                          ::testing::Values(std::pair(ToolFormat::kHermes, "qwen2"), std::pair(ToolFormat::kLlama3Json, "llama3"),
                                            std::pair(ToolFormat::kMistral, "mistral"),
-                                           std::pair(ToolFormat::kDeepSeekV3, "deepseek"),
-                                           std::pair(ToolFormat::kJson, "gemma")));
+                                           std::pair(ToolFormat::kDeepSeekV3, "deepseek"), std::pair(ToolFormat::kJson, "gemma"),
+                                           std::pair(ToolFormat::kQwen3Coder, "qwen2"), std::pair(ToolFormat::kGlm45, "qwen2"),
+                                           std::pair(ToolFormat::kKimiK2, "qwen2"), std::pair(ToolFormat::kOpenAI, "qwen2"),
+                                           std::pair(ToolFormat::kGranite, "qwen2"), std::pair(ToolFormat::kGranite20b, "qwen2"),
+                                           std::pair(ToolFormat::kPhi4Mini, "qwen2"), std::pair(ToolFormat::kPythonic, "llama3"),
+                                           std::pair(ToolFormat::kDeepSeekV31, "deepseek")));
 
 }  // namespace
 }  // namespace choral::serve

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/printable.h"
+#include "serve/answers/function_name.h"
 #include "text/grammar/json_schema_check.h"
 
 namespace choral::serve {

@@ -79,7 +79,7 @@ class Planner {
     }
     CHORAL_RETURN_IF_ERROR(see_what_is_shown());
     constrain();
-    plan_.keep_special_tokens = plan_.reads_calls() && plan_.choice != ToolChoice::kNamed && has_special_markers(plan_.format);
+    plan_.keep_special_tokens = plan_.reads_calls() && plan_.choice != ToolChoice::kNamed && call_marks(plan_.format).is_special;
     return std::move(plan_);
   }
 
@@ -208,14 +208,6 @@ class Planner {
 Result<ToolPlan> plan_tools(const ToolsRequest& request, const ToolSetting& setting, std::string& param) {
   FieldFault fault{param};
   return Planner(setting, fault).run(request);
-}
-
-ToolCallParser make_tool_call_parser(const ToolPlan& plan, ToolCallParser::Announce announce,
-                                     std::function<std::string()> make_id) {
-  if (plan.choice == ToolChoice::kNamed) return ToolCallParser::of_arguments(plan.function, announce, std::move(make_id));
-  ToolCallParser parser(plan.format, announce, std::move(make_id));
-  if (plan.choice == ToolChoice::kRequired) parser.expect_only_calls();
-  return parser;
 }
 
 }  // namespace choral::serve

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "choral/types.h"
-#include "serve/tools/tool_call_parser.h"
-#include "serve/tools/tool_format.h"
+#include "serve/answers/answer_events.h"
+#include "serve/answers/call_marks.h"
 
 namespace choral::serve {
 
@@ -47,7 +47,7 @@ struct ToolPlan {
   bool parallel = true;
   StructuredOutput constraint;  // kNone: the text is free
   ToolFormat format = ToolFormat::kJson;
-  bool keep_special_tokens = false;  // in the answer's text, for the parser
+  bool keep_special_tokens = false;  // in the answer's text, for its reader
   bool reads_calls() const { return choice != ToolChoice::kNone; }
 };
 
@@ -65,13 +65,7 @@ struct ToolSetting {
 // An error names the field in `param` ("tools[0].function.name") and in its words.
 Result<ToolPlan> plan_tools(const ToolsRequest& request, const ToolSetting& setting, std::string& param);
 
-// How an answer that ended so ends for its parser.
-inline ToolCallParser::End end_of(FinishReason reason) {
-  return reason == FinishReason::kLength ? ToolCallParser::End::kCut : ToolCallParser::End::kOver;
-}
-
-// The parser of one answer under this plan.
-ToolCallParser make_tool_call_parser(const ToolPlan& plan, ToolCallParser::Announce announce,
-                                     std::function<std::string()> make_id);
+// How an answer that ended so ends for its reader.
+inline AnswerEnd end_of(FinishReason reason) { return reason == FinishReason::kLength ? AnswerEnd::kCut : AnswerEnd::kOver; }
 
 }  // namespace choral::serve

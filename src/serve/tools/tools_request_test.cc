@@ -4,10 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "serve/openai/answer_plan.h"
 #include "text/grammar/json_schema_check.h"
 
 namespace choral::serve {
@@ -122,14 +121,12 @@ TEST(ToolsRequest, AutoIsConstrainedWhereCallsHaveMarkers) {
 }
 
 // Wherever such an answer is cut, streamed or not, it has the beginnings of its calls and no text.
-void expect_beginnings(const ToolPlan& plan, std::string_view answer, const ParsedAnswer& all) {
-  using Announce = ToolCallParser::Announce;
+void expect_beginnings(const ToolPlan& plan, std::string_view answer, const ReadAnswer& all) {
   for (size_t cut = 0; cut < answer.size(); ++cut) {
     const auto parse = [&](Announce announce) {
-      return parse_tool_calls(make_tool_call_parser(plan, announce, [] { return "id"; }), answer.substr(0, cut),
-                              ToolCallParser::End::kCut);
+      return read_answer(make_answer_reader({.tools = plan}, announce), answer.substr(0, cut), AnswerEnd::kCut);
     };
-    const ParsedAnswer whole = parse(Announce::kWhole), early = parse(Announce::kEarly);
+    const ReadAnswer whole = parse(Announce::kWhole), early = parse(Announce::kEarly);
     EXPECT_EQ(whole.content + early.content, "") << answer.substr(0, cut);
     ASSERT_EQ(whole.calls.size(), early.calls.size()) << answer.substr(0, cut);
     for (size_t i = 0; i < whole.calls.size(); ++i) {
@@ -141,9 +138,8 @@ void expect_beginnings(const ToolPlan& plan, std::string_view answer, const Pars
 }
 
 TEST(ToolsRequest, EveryConstraintIsWellFormedAndItsCallsAreRead) {
-  for (const ToolFormat format :
-       {ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral, ToolFormat::kDeepSeekV3, ToolFormat::kJson}) {
-    const auto made = plan({kTools, "\"required\"", "true"}, {format, true, {}});
+  for (const CallMarks& marks : all_call_marks()) {
+    const auto made = plan({kTools, "\"required\"", "true"}, {marks.format, true, {}});
     ASSERT_TRUE(made.ok());
     ASSERT_EQ(made->constraint.kind, Kind::kStructuralTag);
     EXPECT_TRUE(text::check_structural_tag(made->constraint.text, {}).ok());
@@ -158,8 +154,7 @@ TEST(ToolsRequest, EveryConstraintIsWellFormedAndItsCallsAreRead) {
       answer += call["begin"].get<std::string>() + (i ? "{}" : "{\"city\":\"Rome\"}") + call["end"].get<std::string>();
     }
     if (around) answer += tag["end"].get<std::string>();
-    const ParsedAnswer parsed = parse_tool_calls(
-        make_tool_call_parser(*made, ToolCallParser::Announce::kWhole, [] { return "id"; }), answer, ToolCallParser::End::kOver);
+    const ReadAnswer parsed = read_answer(make_answer_reader({.tools = *made}, Announce::kWhole), answer, AnswerEnd::kOver);
     EXPECT_EQ(parsed.content, "") << answer;
     ASSERT_EQ(parsed.calls.size(), 2u) << answer;
     EXPECT_EQ(parsed.calls[0].name, "get_weather");
@@ -178,9 +173,8 @@ TEST(ToolsRequest, ANamedFunctionGivesItsSchema) {
   EXPECT_EQ(made->constraint.kind, Kind::kJsonSchema);
   EXPECT_EQ(nlohmann::json::parse(made->constraint.text)["required"][0], "city");
   EXPECT_EQ(plan({kTools, kNamed, ""}, {ToolFormat::kHermes, false, {}})->constraint.kind, Kind::kJsonObject);
-  const ParsedAnswer parsed =
-      parse_tool_calls(make_tool_call_parser(*made, ToolCallParser::Announce::kWhole, [] { return "id"; }), "{\"city\":\"x\"}",
-                       ToolCallParser::End::kOver);
+  const ReadAnswer parsed =
+      read_answer(make_answer_reader({.tools = *made}, Announce::kWhole), "{\"city\":\"x\"}", AnswerEnd::kOver);
   EXPECT_EQ(parsed.calls.at(0).name, "get_weather");
 }
 
@@ -224,37 +218,6 @@ TEST(PlanTools, WhatTheTemplateDoesNotShowIsShownOrRefused) {
   EXPECT_EQ(refused.status().code(), Code::kUnsupported);
   EXPECT_THAT(refused.status().message(), HasSubstr("--tool-call-parser"));
   EXPECT_EQ(param, "tools");
-}
-
-TEST(ToolFormats, AreKnownByTemplateAndByName) {
-  const auto file = [](const std::string& name) {
-    std::ifstream in(std::string(CHORAL_TEST_DATA) + "/text/chat/" + name + ".jinja", std::ios::binary);
-    EXPECT_TRUE(in.good()) << name;
-    std::stringstream out;
-    out << in.rdbuf();
-    return out.str();
-  };
-  const std::vector<std::pair<std::string, ToolFormat>> families = {{"qwen2", ToolFormat::kHermes},
-                                                                    {"qwen3", ToolFormat::kHermes},
-                                                                    {"llama3", ToolFormat::kLlama3Json},
-                                                                    {"mistral", ToolFormat::kMistral},
-                                                                    {"deepseek_v3", ToolFormat::kDeepSeekV3},
-                                                                    {"deepseek_v2", ToolFormat::kJson},
-                                                                    {"gemma", ToolFormat::kJson},
-                                                                    {"gemma3", ToolFormat::kJson},
-                                                                    {"smollm2", ToolFormat::kHermes}};
-  for (const auto& [name, format] : families) {
-    const TemplateTools found = tools_of_template(file(name));
-    EXPECT_EQ(found.format, format) << name;
-    EXPECT_EQ(found.note.empty(), found.shows_tools) << name;
-    EXPECT_EQ(found.knows_format, format != ToolFormat::kJson) << name;
-  }
-  EXPECT_EQ(tools_of_template("<tool_call>\n<function=x>").format, ToolFormat::kJson);
-  EXPECT_FALSE(tools_of_template("<tool_call>\n<function=x>").note.empty());
-  for (const char* name : {"hermes", "llama3_json", "mistral", "deepseek_v3", "json"}) {
-    EXPECT_TRUE(tool_format_named(name).ok()) << name;
-  }
-  EXPECT_THAT(tool_format_named("hermas").status().message(), HasSubstr("did you mean hermes?"));
 }
 
 }  // namespace

@@ -1,79 +1,27 @@
 // Each family's calls, whole and in every division into two pieces and into single bytes; and texts that are no calls.
-#include "serve/tools/tool_call_parser.h"
+#include "serve/answers/call_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 
+#include "serve/answers/every_cut_test.h"
 #include "serve/tools/tool_call_id.h"
 
 namespace choral::serve {
 namespace {
 
-using testing::HasSubstr;
-using Announce = ToolCallParser::Announce;
-using End = ToolCallParser::End;
-
-std::function<std::string()> counted_ids() {
-  return [next = 0]() mutable { return "id" + std::to_string(next++); };
+CallReader reader_of(ToolFormat format, Announce announce) {
+  return CallReader({.format = format, .announce = announce, .make_id = counted_ids()});
 }
 
-// What a client that adds up the stream has in the end; the rules of the stream are checked on the way.
-struct Streamed {
-  std::string content;
-  std::vector<ToolCall> calls;
-};
-Streamed stream(ToolCallParser parser, const std::vector<std::string_view>& pieces, End end) {
-  Streamed out;
-  const auto add = [&out](AnswerDelta delta) {
-    out.content += delta.content;
-    for (ToolCallDelta& call : delta.calls) {
-      if (call.index == out.calls.size()) {
-        EXPECT_FALSE(call.id.empty() || call.name.empty());
-        out.calls.push_back({call.id, call.name, ""});
-      } else {
-        EXPECT_EQ(call.index + 1, out.calls.size());
-        EXPECT_TRUE(call.id.empty() && call.name.empty());
-        EXPECT_FALSE(call.arguments.empty());
-      }
-      out.calls.back().arguments += call.arguments;
-    }
-  };
-  for (const std::string_view piece : pieces) {
-    AnswerDelta delta;
-    parser.push(piece, delta);
-    add(std::move(delta));
-  }
-  AnswerDelta last;
-  parser.finish(end, last);
-  add(std::move(last));
-  return out;
+std::string parse(const CallReader& reader, std::string_view text, AnswerEnd end = AnswerEnd::kOver) {
+  return read_every_cut(reader, text, end);
 }
-
-std::string show(const std::string& content, const std::vector<ToolCall>& calls) {
-  std::string text = "[" + content + "]";
-  for (const ToolCall& call : calls) text += " " + call.id + ":" + call.name + "(" + call.arguments + ")";
-  return text;
-}
-
-// Every division gives the same; that one is returned.
-std::string parse(const ToolCallParser& parser, std::string_view text, End end = End::kOver) {
-  const ParsedAnswer whole = parse_tool_calls(parser, text, end);
-  const std::string expected = show(whole.content, whole.calls);
-  std::vector<std::string_view> bytes;
-  for (size_t cut = 0; cut < text.size(); ++cut) {
-    const Streamed two = stream(parser, {text.substr(0, cut), text.substr(cut)}, end);
-    EXPECT_EQ(show(two.content, two.calls), expected) << "cut at " << cut;
-    bytes.push_back(text.substr(cut, 1));
-  }
-  const Streamed single = stream(parser, bytes, end);
-  EXPECT_EQ(show(single.content, single.calls), expected);
-  return expected;
-}
-std::string parse(ToolFormat format, std::string_view text, Announce announce = Announce::kEarly, End end = End::kOver) {
-  return parse(ToolCallParser(format, announce, counted_ids()), text, end);
+std::string parse(ToolFormat format, std::string_view text, Announce announce = Announce::kEarly,
+                  AnswerEnd end = AnswerEnd::kOver) {
+  return parse(reader_of(format, announce), text, end);
 }
 // Both ways of announcing agree where nothing breaks off.
 void expect(ToolFormat format, std::string_view text, std::string_view wanted) {
@@ -138,37 +86,37 @@ TEST(HermesCalls, ACallThatBreaksOff) {
 TEST(CutCalls, AreCallsWithTheArgumentsTheyHave) {
   const auto f = ToolFormat::kHermes;
   for (const Announce announce : {Announce::kEarly, Announce::kWhole}) {
-    EXPECT_EQ(parse(f, "Hm. <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"long", announce, End::kCut),
+    EXPECT_EQ(parse(f, "Hm. <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"long", announce, AnswerEnd::kCut),
               "[Hm.] id0:f({\"a\": \"long)");
     EXPECT_EQ(
         parse(f, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n<tool_call>{\"name\": \"g\", \"arguments\": {",
-              announce, End::kCut),
+              announce, AnswerEnd::kCut),
         "[] id0:f({}) id1:g({)");
-    EXPECT_EQ(parse(ToolFormat::kLlama3Json, "{\"name\": \"f\", \"parameters\": {\"a", announce, End::kCut), "[] id0:f({\"a)");
+    EXPECT_EQ(parse(ToolFormat::kLlama3Json, "{\"name\": \"f\", \"parameters\": {\"a", announce, AnswerEnd::kCut),
+              "[] id0:f({\"a)");
     // What a free answer may have meant otherwise stays its text.
     for (const std::string text : {"a <tool_c", "<tool_call>{\"name\": \"ge", "<tool_call>{\"name\": \"f\", \"argu"})
-      EXPECT_EQ(parse(f, text, announce, End::kCut), "[" + text + "]");
+      EXPECT_EQ(parse(f, text, announce, AnswerEnd::kCut), "[" + text + "]");
   }
 }
 
 TEST(CutCalls, WhereNothingElseMayStandTheirBeginningIsNoText) {
   for (const Announce announce : {Announce::kEarly, Announce::kWhole}) {
-    ToolCallParser parser(ToolFormat::kHermes, announce, counted_ids());
-    parser.expect_only_calls();
-    for (const std::string text : {"<tool_c", "<tool_call>\n{\"name\": \"ge"}) EXPECT_EQ(parse(parser, text, End::kCut), "[]");
-    EXPECT_EQ(parse(parser, "<tool_call>\n{\"name\": \"f\", \"argu", End::kCut), "[] id0:f()");
-    EXPECT_EQ(parse(parser, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool", End::kCut), "[] id0:f({})");
+    const CallReader parser({.format = ToolFormat::kHermes, .announce = announce, .make_id = counted_ids(), .only_calls = true});
+    for (const std::string text : {"<tool_c", "<tool_call>\n{\"name\": \"ge"})
+      EXPECT_EQ(parse(parser, text, AnswerEnd::kCut), "[]");
+    EXPECT_EQ(parse(parser, "<tool_call>\n{\"name\": \"f\", \"argu", AnswerEnd::kCut), "[] id0:f()");
+    EXPECT_EQ(parse(parser, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool", AnswerEnd::kCut), "[] id0:f({})");
   }
 }
 
 TEST(CutCalls, SayThatTheyAreCut) {
-  ToolCallParser parser(ToolFormat::kHermes, Announce::kWhole, counted_ids());
-  AnswerDelta delta;
-  parser.push("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call><tool_call>{\"name\":\"g\",\"arguments\":{", delta);
-  parser.finish(End::kCut, delta);
-  ASSERT_EQ(delta.calls.size(), 2u);
-  EXPECT_FALSE(delta.calls[0].cut);
-  EXPECT_TRUE(delta.calls[1].cut);
+  const ReadAnswer read = read_pieces(
+      reader_of(ToolFormat::kHermes, Announce::kWhole),
+      {"<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call><tool_call>{\"name\":\"g\",\"arguments\":{"}, AnswerEnd::kCut);
+  ASSERT_EQ(read.calls.size(), 2u);
+  EXPECT_FALSE(read.calls[0].cut);
+  EXPECT_TRUE(read.calls[1].cut);
 }
 
 TEST(Llama3Calls, BareJsonAndPythonTag) {
@@ -239,7 +187,9 @@ TEST(JsonCalls, BareFencedAndArrays) {
 }
 
 TEST(NamedCalls, TheWholeAnswerIsArguments) {
-  const auto parser = [](Announce announce) { return ToolCallParser::of_arguments("f", announce, counted_ids()); };
+  const auto parser = [](Announce announce) {
+    return CallReader({.announce = announce, .make_id = counted_ids(), .only_arguments_of = "f"});
+  };
   for (const Announce announce : {Announce::kEarly, Announce::kWhole}) {
     EXPECT_EQ(parse(parser(announce), "{\"x\": [1, 2]}"), "[] id0:f({\"x\": [1, 2]})");
     EXPECT_EQ(parse(parser(announce), " {}"), "[] id0:f({})");
@@ -248,44 +198,64 @@ TEST(NamedCalls, TheWholeAnswerIsArguments) {
   EXPECT_EQ(parse(parser(Announce::kWhole), "{\"x\": "), "[{\"x\": ]");
   EXPECT_EQ(parse(parser(Announce::kEarly), "{\"x\": "), "[] id0:f({\"x\": )");
   for (const Announce announce : {Announce::kEarly, Announce::kWhole}) {
-    EXPECT_EQ(parse(parser(announce), "{\"x\": ", End::kCut), "[] id0:f({\"x\": )");
-    EXPECT_EQ(parse(parser(announce), "\n", End::kCut), "[] id0:f()");
+    EXPECT_EQ(parse(parser(announce), "{\"x\": ", AnswerEnd::kCut), "[] id0:f({\"x\": )");
+    EXPECT_EQ(parse(parser(announce), "\n", AnswerEnd::kCut), "[] id0:f()");
   }
 }
 
-TEST(ToolCallStream, ContentComesAtOnceAndArgumentsAsTheyCome) {
-  ToolCallParser parser(ToolFormat::kHermes, Announce::kEarly, counted_ids());
-  AnswerDelta delta;
-  parser.push("Hello ", delta);
-  EXPECT_EQ(delta.content, "Hello");  // a call may take the space
-  parser.push("you <to", delta);
-  EXPECT_EQ(delta.content, "Hello you");
-  parser.push("ol_call>{\"name\": \"f\", \"argu", delta);
-  EXPECT_TRUE(delta.calls.empty());
-  parser.push("ments\": {\"a", delta);
-  ASSERT_EQ(delta.calls.size(), 1u);
-  EXPECT_EQ(delta.calls[0].name, "f");
-  EXPECT_EQ(delta.calls[0].arguments, "{\"a");
-  delta = {};
-  parser.push("\": 1}", delta);
-  EXPECT_EQ(delta.calls.at(0).arguments, "\": 1}");
-  EXPECT_TRUE(delta.calls.at(0).name.empty());
+TEST(CallStream, ContentComesAtOnceAndArgumentsAsTheyCome) {
+  CallReader reader = reader_of(ToolFormat::kHermes, Announce::kEarly);
+  ReadAnswer sum;
+  const auto push = [&](std::string_view text) {
+    AnswerEvents events;
+    reader.push(text, events);
+    sum.add(events);
+  };
+  push("Hello ");
+  EXPECT_EQ(sum.content, "Hello");  // a call may take the space
+  push("you <to");
+  EXPECT_EQ(sum.content, "Hello you");
+  push("ol_call>{\"name\": \"f\", \"argu");
+  EXPECT_TRUE(sum.calls.empty());
+  push("ments\": {\"a");
+  ASSERT_EQ(sum.calls.size(), 1u);
+  EXPECT_EQ(sum.calls[0].name, "f");
+  EXPECT_EQ(sum.calls[0].arguments, "{\"a");
+  push("\": 1}");
+  EXPECT_EQ(sum.calls[0].arguments, "{\"a\": 1}");
 }
 
-TEST(ToolCallStream, LongAndRepeatedTextsTakeLinearTime) {
-  for (const ToolFormat f :
-       {ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral, ToolFormat::kDeepSeekV3, ToolFormat::kJson}) {
-    for (const std::string unit :
-         {" ", "<tool_call>", "<tool_call>{\"arguments\": \"", "[TOOL_CALLS]", "[TOOL_CALLS] [",
-          "{\"name\":\"f\",\"arguments\":{}}", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", "<｜", "[", "{\"a\":", "```json\n",
-          "\n\n", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":[", "<tool_call>{\"name\":\"f\",\"arguments\":{}}"}) {
-      std::string text;
-      while (text.size() < 1 << 20) text += unit;
-      ToolCallParser parser(f, Announce::kEarly, counted_ids());
-      AnswerDelta delta;
-      for (size_t i = 0; i < text.size(); i += 7) parser.push(std::string_view(text).substr(i, 7), delta);
-      parser.finish(End::kOver, delta);
-      EXPECT_LE(parser.calls(), 128u);
+TEST(CallStream, LongAndRepeatedTextsTakeLinearTime) {
+  for (const CallMarks& marks : all_call_marks()) {
+    for (const std::string unit : {" ",
+                                   "<tool_call>",
+                                   "<tool_call>{\"arguments\": \"",
+                                   "[TOOL_CALLS]",
+                                   "[TOOL_CALLS] [",
+                                   "{\"name\":\"f\",\"arguments\":{}}",
+                                   "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
+                                   "<｜",
+                                   "[",
+                                   "{\"a\":",
+                                   "```json\n",
+                                   "\n\n",
+                                   "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":[",
+                                   "<tool_call>{\"name\":\"f\",\"arguments\":{}}",
+                                   "<tool_call><function=f><parameter=a>",
+                                   "<tool_call>f\n<arg_key>k</arg_key><arg_value>",
+                                   "[f(a='",
+                                   "```tool_code\nf(a=[",
+                                   "<|python_start|>[f(a='\\x",
+                                   "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\":\""}) {
+      for (const Announce announce : {Announce::kEarly, Announce::kWhole}) {
+        std::string text;
+        while (text.size() < 1 << 17) text += unit;
+        CallReader reader = reader_of(marks.format, announce);
+        AnswerEvents events;
+        for (size_t i = 0; i < text.size(); i += 7) reader.push(std::string_view(text).substr(i, 7), events);
+        reader.finish(AnswerEnd::kOver, events);
+        EXPECT_LE(reader.calls(), 128u);
+      }
     }
   }
 }

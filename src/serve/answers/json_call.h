@@ -6,21 +6,18 @@
 #include <string>
 #include <string_view>
 
+#include "serve/answers/call_step.h"
 #include "text/grammar/json_automaton.h"
 
 namespace choral::serve {
 
-// What a function may be called: 1 to 64 letters, digits, "_", "-"; a model's text may have "." too.
-bool is_function_name(std::string_view name, bool with_dots);
-
-class JsonCallReader {
+class JsonCall {
  public:
   // `sure`: a marker said that a call comes. Without one the object must begin like a call, and must have arguments.
-  explicit JsonCallReader(bool sure);
-  static JsonCallReader of_arguments(std::string name);
+  explicit JsonCall(bool sure);
+  static JsonCall of_arguments(std::string name);
 
-  enum class Step { kMore, kFailed, kDone };
-  Step feed(char c);  // from the opening brace on; kDone behind the closing one
+  CallStep feed(char c);  // from the opening brace on; kDone behind the closing one
 
   // The call is known by name and its arguments have begun as an object, or it is done.
   bool is_known() const { return known_; }
@@ -32,10 +29,10 @@ class JsonCallReader {
   enum class Part { kBetween, kKey, kValue };  // of the call's own object
   enum class Field { kName, kArguments, kOther };
 
-  Step end_of_key();
-  Step begin_value(char c);
-  Step end_of_value();
-  Step done();
+  CallStep end_of_key();
+  CallStep begin_value(char c);
+  CallStep end_of_value();
+  CallStep done();
 
   text::JsonAutomaton json_;
   text::JsonState state_;

@@ -1,10 +1,11 @@
-#include "serve/tools/json_call_reader.h"
+#include "serve/answers/json_call.h"
 
 #include <simdjson.h>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
+
+#include "serve/answers/function_name.h"
 
 namespace choral::serve {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using text::JsonPhase;
 using text::JsonState;
 
-constexpr size_t kMaxMemberBytes = 128, kMaxNameBytes = 64;
+constexpr size_t kMaxMemberBytes = 128;
 // Wider than what a constraint allows: this text was written without one.
 constexpr text::JsonLimits kLimits{.max_depth = 64, .max_white_space = 4096, .max_digits = 4096, .max_exponent_digits = 8};
 
@@ -35,33 +36,25 @@ bool is_json_object(std::string_view text) {
 
 }  // namespace
 
-bool is_function_name(std::string_view name, bool with_dots) {
-  const auto fits = [with_dots](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-           (with_dots && c == '.');
-  };
-  return !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), fits);
-}
+JsonCall::JsonCall(bool sure) : json_(kLimits), sure_(sure) {}
 
-JsonCallReader::JsonCallReader(bool sure) : json_(kLimits), sure_(sure) {}
-
-JsonCallReader JsonCallReader::of_arguments(std::string name) {
-  JsonCallReader reader(true);
+JsonCall JsonCall::of_arguments(std::string name) {
+  JsonCall reader(true);
   reader.only_arguments_ = true;
   reader.name_ = std::move(name);
   return reader;
 }
 
-std::string JsonCallReader::take_arguments() { return known_ ? std::exchange(arguments_, {}) : std::string(); }
+std::string JsonCall::take_arguments() { return known_ ? std::exchange(arguments_, {}) : std::string(); }
 
-JsonCallReader::Step JsonCallReader::feed(char c) {
+CallStep JsonCall::feed(char c) {
   const JsonState before = state_;
-  if (!json_.step(state_, static_cast<uint8_t>(c))) return Step::kFailed;
+  if (!json_.step(state_, static_cast<uint8_t>(c))) return CallStep::kFailed;
   if (only_arguments_) {
-    if (before.phase == JsonPhase::kStart && c != '{') return Step::kMore;  // white space
+    if (before.phase == JsonPhase::kStart && c != '{') return CallStep::kMore;  // white space
     known_ = true;
     arguments_ += c;
-    return json_.complete(state_) ? Step::kDone : Step::kMore;
+    return json_.complete(state_) ? CallStep::kDone : CallStep::kMore;
   }
 
   switch (part_) {
@@ -76,7 +69,7 @@ JsonCallReader::Step JsonCallReader::feed(char c) {
       break;
     case Part::kKey:
       bytes_ += c;
-      if (bytes_.size() > kMaxMemberBytes) return Step::kFailed;
+      if (bytes_.size() > kMaxMemberBytes) return CallStep::kFailed;
       if (!state_.in_key) {
         part_ = Part::kBetween;
         return end_of_key();
@@ -85,71 +78,71 @@ JsonCallReader::Step JsonCallReader::feed(char c) {
     case Part::kValue:
       if (field_ == Field::kArguments) arguments_ += c;
       if (field_ == Field::kName) bytes_ += c;
-      if (bytes_.size() > kMaxMemberBytes) return Step::kFailed;
+      if (bytes_.size() > kMaxMemberBytes) return CallStep::kFailed;
       // A number ends with the byte behind it; that matters to nobody, for no field that is read is a number.
       if (state_.depth <= 1 &&
           (state_.phase == JsonPhase::kAfter || state_.phase == JsonPhase::kObjectKey || state_.phase == JsonPhase::kDone)) {
         part_ = Part::kBetween;
-        if (end_of_value() == Step::kFailed) return Step::kFailed;
+        if (end_of_value() == CallStep::kFailed) return CallStep::kFailed;
       }
       break;
   }
-  return json_.complete(state_) ? done() : Step::kMore;
+  return json_.complete(state_) ? done() : CallStep::kMore;
 }
 
-JsonCallReader::Step JsonCallReader::end_of_key() {
+CallStep JsonCall::end_of_key() {
   const auto key = unescaped(bytes_);
-  if (!key) return Step::kFailed;
+  if (!key) return CallStep::kFailed;
   if (*key == "name") {
     field_ = Field::kName;
-    return name_.empty() ? Step::kMore : Step::kFailed;
+    return name_.empty() ? CallStep::kMore : CallStep::kFailed;
   }
   if (*key == "arguments" || *key == "parameters") {
     field_ = Field::kArguments;
-    return has_arguments_ || kind_ != 0 ? Step::kFailed : Step::kMore;
+    return has_arguments_ || kind_ != 0 ? CallStep::kFailed : CallStep::kMore;
   }
   field_ = Field::kOther;
   const bool may_begin_call = *key == "id" || *key == "type";
-  return sure_ || !name_.empty() || may_begin_call ? Step::kMore : Step::kFailed;
+  return sure_ || !name_.empty() || may_begin_call ? CallStep::kMore : CallStep::kFailed;
 }
 
-JsonCallReader::Step JsonCallReader::begin_value(char c) {
+CallStep JsonCall::begin_value(char c) {
   if (field_ == Field::kName) {
     bytes_ = c;
-    return c == '"' ? Step::kMore : Step::kFailed;
+    return c == '"' ? CallStep::kMore : CallStep::kFailed;
   }
   if (field_ == Field::kArguments) {
     kind_ = c;
     arguments_ = c;
     known_ = c == '{' && !name_.empty();
-    return c == '{' || c == '"' || c == 'n' ? Step::kMore : Step::kFailed;
+    return c == '{' || c == '"' || c == 'n' ? CallStep::kMore : CallStep::kFailed;
   }
-  return Step::kMore;
+  return CallStep::kMore;
 }
 
-JsonCallReader::Step JsonCallReader::end_of_value() {
+CallStep JsonCall::end_of_value() {
   if (field_ == Field::kName) {
     const auto name = unescaped(std::exchange(bytes_, {}));
-    if (!name || !is_function_name(*name, true)) return Step::kFailed;
+    if (!name || !is_function_name(*name, true)) return CallStep::kFailed;
     name_ = *name;
   } else if (field_ == Field::kArguments) {
     has_arguments_ = true;
     if (kind_ == 'n') arguments_ = "{}";
     if (kind_ == '"') {  // their JSON in a string
       auto text = unescaped(arguments_);
-      if (!text || !(text->empty() || is_json_object(*text))) return Step::kFailed;
+      if (!text || !(text->empty() || is_json_object(*text))) return CallStep::kFailed;
       arguments_ = text->empty() ? "{}" : std::move(*text);
     }
   }
   known_ = known_ || (has_arguments_ && !name_.empty());
-  return Step::kMore;
+  return CallStep::kMore;
 }
 
-JsonCallReader::Step JsonCallReader::done() {
-  if (name_.empty() || (!has_arguments_ && !sure_)) return Step::kFailed;
+CallStep JsonCall::done() {
+  if (name_.empty() || (!has_arguments_ && !sure_)) return CallStep::kFailed;
   if (!has_arguments_) arguments_ = "{}";
   known_ = true;
-  return Step::kDone;
+  return CallStep::kDone;
 }
 
 }  // namespace choral::serve

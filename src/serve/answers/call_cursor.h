@@ -1,12 +1,10 @@
-// What stands before a call's JSON in a family's way of writing, read from a window of bounded size, so that what is found never
-// depends on how the text came. Each function is true when the call's brace is next, which is left for the reader of JSON; when
-// it is not, and the cursor ran out, more text may still make it so.
+// A look at the text from one place on, through a window of bounded size, so that what is found never depends on how the text
+// came. Where something was not found and the cursor ran out, more text may still make it so.
 // Not thread-safe: one for each look at the text.
 #pragma once
 
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -16,7 +14,7 @@ namespace choral::serve {
 
 class CallCursor {
  public:
-  static constexpr size_t kMaxBytes = 512;  // that may stand between a marker and a call's JSON
+  static constexpr size_t kMaxBytes = 512;  // that may stand between a mark and a call's arguments
 
   explicit CallCursor(std::string_view text) : text_(text.substr(0, kMaxBytes)), full_(text.size() >= kMaxBytes) {}
 
@@ -42,6 +40,13 @@ class CallCursor {
     at_ = at;
     return there;
   }
+  // Something more is there, and it fits.
+  template <class Fits>
+  bool peek_that(Fits fits) {
+    ran_out_ = ran_out_ || ended();
+    return !ended() && fits(text_[at_]);
+  }
+  bool ended() const { return at_ == text_.size(); }
   template <class Fits>
   std::string_view take_while(Fits fits) {
     const size_t begin = at_;
@@ -65,14 +70,5 @@ class CallCursor {
   bool full_, ran_out_ = false;
   size_t at_ = 0;
 };
-
-// An object, or the first of an array's.
-bool object_or_array(CallCursor& text, bool& array);
-// Mistral's "name{", "name[ARGS]{", "name[CALL_ID]abc[ARGS]{".
-bool mistral_head(CallCursor& text, std::string& name);
-// "<call begin>function<sep>name\n```json\n{" of DeepSeek V3, "<call begin>name<sep>{" of V3.1.
-bool deepseek_head(CallCursor& text, std::string& name);
-// "```json\n", and what small models write for it; the call comes behind it.
-bool fence(CallCursor& text);
 
 }  // namespace choral::serve

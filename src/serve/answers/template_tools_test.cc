@@ -1,0 +1,81 @@
+// How families are known, by their templates and by their parsers' names.
+#include "serve/answers/template_tools.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "serve/answers/thought_marks.h"
+
+namespace choral::serve {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(ToolFormats, AreKnownByTemplateAndByName) {
+  const auto file = [](const std::string& name) {
+    std::ifstream in(std::string(CHORAL_TEST_DATA) + "/text/chat/" + name + ".jinja", std::ios::binary);
+    EXPECT_TRUE(in.good()) << name;
+    std::stringstream out;
+    out << in.rdbuf();
+    return out.str();
+  };
+  const std::vector<std::pair<std::string, ToolFormat>> families = {{"qwen2", ToolFormat::kHermes},
+                                                                    {"qwen3", ToolFormat::kHermes},
+                                                                    {"llama3", ToolFormat::kLlama3Json},
+                                                                    {"mistral", ToolFormat::kMistral},
+                                                                    {"deepseek_v3", ToolFormat::kDeepSeekV3},
+                                                                    {"deepseek_v2", ToolFormat::kJson},
+                                                                    {"gemma", ToolFormat::kJson},
+                                                                    {"gemma3", ToolFormat::kJson},
+                                                                    {"smollm2", ToolFormat::kHermes}};
+  for (const auto& [name, format] : families) {
+    const TemplateTools found = tools_of_template(file(name));
+    EXPECT_EQ(found.format, format) << name;
+    EXPECT_EQ(found.note.empty(), found.shows_tools) << name;
+    EXPECT_EQ(found.knows_format, format != ToolFormat::kJson) << name;
+  }
+  const std::vector<std::pair<std::string, ToolFormat>> marks = {
+      {"tools <tool_call>\n<function=x>", ToolFormat::kQwen3Coder},
+      {"tools <tool_call>x<arg_key>", ToolFormat::kGlm45},
+      {"tools <|start|>assistant<|channel|>final<|message|>", ToolFormat::kOpenAI},
+      {"tools <|tool_calls_section_begin|>", ToolFormat::kKimiK2},
+      {"tools <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", ToolFormat::kDeepSeekV31},
+      {"tools <|start_of_role|>assistant<|tool_call|>", ToolFormat::kGranite},
+      {"tools <|tool|><|tool_call|>", ToolFormat::kPhi4Mini},
+      {"tools <|python_start|>", ToolFormat::kLlama4Pythonic},
+      {"tools <start_of_turn>model\n```tool_code", ToolFormat::kGemma}};
+  for (const auto& [text, format] : marks) {
+    EXPECT_EQ(tools_of_template(text).format, format) << text;
+    EXPECT_EQ(tools_of_template(text).note, "");
+  }
+  for (const CallMarks& row : all_call_marks()) EXPECT_EQ(*tool_format_named(row.name), row.format);
+  EXPECT_EQ(*tool_format_named("glm47"), ToolFormat::kGlm45);
+  EXPECT_THAT(tool_format_named("hermas").status().message(),
+              AllOf(HasSubstr("did you mean hermes?"), HasSubstr("kimi_k2, qwen3_coder, glm45, openai")));
+}
+
+TEST(ThoughtMarks, AreKnownByTemplateAndByName) {
+  const std::vector<std::pair<std::string, std::string>> templates = {
+      {"<|im_start|>assistant\n<think>\n\n</think>", "qwen3"}, {"<｜Assistant｜><think>\n", "deepseek_r1"},
+      {"content.split('</think>')[-1]", "deepseek_r1"},        {"<think></think><arg_key>", "glm45"},
+      {"<|tool_calls_section_begin|><think>", "kimi_k2"},      {"[THINK]", "mistral"},
+      {"<|channel|>analysis<|message|>", "openai_gptoss"},     {"<seed:think>", "seed_oss"},
+      {"Write Here is my thought process: first", "granite"},  {"<|start_of_role|><think>", "granite"}};
+  for (const auto& [text, name] : templates) {
+    const ThoughtMarks* found = thoughts_of_template(text);
+    ASSERT_NE(found, nullptr) << text;
+    EXPECT_EQ(found->name, name) << text;
+  }
+  EXPECT_EQ(thoughts_of_template("<start_of_turn>model\n"), nullptr);
+  for (const ThoughtMarks& row : all_thought_marks()) EXPECT_EQ(*thought_marks_named(row.name), &row);
+  EXPECT_EQ(*thought_marks_named("none"), nullptr);
+  EXPECT_THAT(thought_marks_named("qwen").status().message(),
+              AllOf(HasSubstr("there is no reasoning parser \"qwen\""), HasSubstr("did you mean qwen3?"), HasSubstr("mistral")));
+}
+
+}  // namespace
+}  // namespace choral::serve
