@@ -129,6 +129,17 @@ class ResponsesTest(unittest.TestCase):
         self.assertEqual(message["content"][0]["text"], "Yes, it is.")
         self.assertEqual(got["usage"]["output_tokens_details"]["reasoning_tokens"], 4)
 
+    def test_their_log_probabilities_are_nobodys(self):
+        for stream in (False, True):
+            body = {"input": "say 1", "temperature": 0, "include": ["message.output_text.logprobs"]}
+            if stream:
+                got = SERVER.call("POST", "/v1/responses", {**body, "stream": True})[2].split("data: ")[-1]
+                got = json.loads(got)["response"]
+            else:
+                got = SERVER.post("/v1/responses", **body)
+            tokens = [entry["token"] for entry in got["output"][1]["content"][0]["logprobs"]]
+            self.assertEqual(tokens[:2], ["\n\nYes", ", it is."])
+
     def test_a_stream_of_them(self):
         with served.contextlib.closing(SERVER.connection()) as connection:
             connection.request("POST", "/v1/responses", body=json.dumps({"input": "say 1", "temperature": 0, "stream": True}), headers=served.JSON)

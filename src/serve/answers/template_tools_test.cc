@@ -15,14 +15,15 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+std::string template_file(const std::string& name) {
+  std::ifstream in(std::string(CHORAL_TEST_DATA) + "/text/chat/" + name + ".jinja", std::ios::binary);
+  EXPECT_TRUE(in.good()) << name;
+  std::stringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
 TEST(ToolFormats, AreKnownByTemplateAndByName) {
-  const auto file = [](const std::string& name) {
-    std::ifstream in(std::string(CHORAL_TEST_DATA) + "/text/chat/" + name + ".jinja", std::ios::binary);
-    EXPECT_TRUE(in.good()) << name;
-    std::stringstream out;
-    out << in.rdbuf();
-    return out.str();
-  };
   const std::vector<std::pair<std::string, ToolFormat>> families = {{"qwen2", ToolFormat::kHermes},
                                                                     {"qwen3", ToolFormat::kHermes},
                                                                     {"llama3", ToolFormat::kLlama3Json},
@@ -33,7 +34,7 @@ TEST(ToolFormats, AreKnownByTemplateAndByName) {
                                                                     {"gemma3", ToolFormat::kJson},
                                                                     {"smollm2", ToolFormat::kHermes}};
   for (const auto& [name, format] : families) {
-    const TemplateTools found = tools_of_template(file(name));
+    const TemplateTools found = tools_of_template(template_file(name));
     EXPECT_EQ(found.format, format) << name;
     EXPECT_EQ(found.note.empty(), found.shows_tools) << name;
     EXPECT_EQ(found.knows_format, format != ToolFormat::kJson) << name;
@@ -70,7 +71,10 @@ TEST(ThoughtMarks, AreKnownByTemplateAndByName) {
     ASSERT_NE(found, nullptr) << text;
     EXPECT_EQ(found->name, name) << text;
   }
-  EXPECT_EQ(thoughts_of_template("<start_of_turn>model\n"), nullptr);
+  EXPECT_EQ(thoughts_of_template(template_file("qwen3"))->name, "qwen3");
+  EXPECT_EQ(thoughts_of_template(template_file("deepseek_v3"))->name, "deepseek_r1");  // R1's, which has the same calls
+  for (const char* name : {"qwen2", "llama3", "mistral", "deepseek_v2", "gemma3", "smollm2"})
+    EXPECT_EQ(thoughts_of_template(template_file(name)), nullptr) << name;
   for (const ThoughtMarks& row : all_thought_marks()) EXPECT_EQ(*thought_marks_named(row.name), &row);
   EXPECT_EQ(*thought_marks_named("none"), nullptr);
   EXPECT_THAT(thought_marks_named("qwen").status().message(),

@@ -65,15 +65,26 @@ class ResponseForm : public AnswerForm {
   void take(const std::string& text, const std::vector<int32_t>& token_ids, const std::vector<PositionLogprobs>& logprobs,
             FinishReason reason) {
     reason_ = reason;
-    for (Json& token : token_logprobs(logprobs, beside_, names_)) unsaid_logprobs_.push_back(std::move(token));
+    size_t said = 0;
+    Json tokens = token_logprobs(logprobs, beside_, names_);
     for (const int32_t id : token_ids) {
-      if (thought_tokens_) thought_tokens_->push(names_.text(id));
+      if (said < tokens.size()) unsaid_logprobs_.push_back(std::move(tokens[said++]));
+      if (thought_tokens_) count_thought(id);
     }
+    for (; said < tokens.size(); ++said) unsaid_logprobs_.push_back(std::move(tokens[said]));
     AnswerEvents events;
     reader_.push(text, events);
     if (reason != FinishReason::kNone) reader_.finish(end_of(reason), events);
     for (const AnswerEvent& event : events) take(event);
     if (reason != FinishReason::kNone) close_thought();
+  }
+
+  // Log-probabilities of thoughts are nobody's.
+  void count_thought(int32_t id) {
+    const int64_t before = thought_tokens_->count();
+    thought_tokens_->push(names_.text(id));
+    for (int64_t i = before; i < thought_tokens_->count() && !unsaid_logprobs_.empty(); ++i)
+      unsaid_logprobs_.erase(unsaid_logprobs_.end() - 1);
   }
 
   void take(const AnswerEvent& event) {
@@ -117,7 +128,6 @@ class ResponseForm : public AnswerForm {
     }
     thought_ += text;
     tell("response.reasoning_text.delta", at_thought({{"delta", text}}));
-    unsaid_logprobs_ = Json::array();
   }
 
   void close_thought() {
