@@ -174,8 +174,9 @@ class FamiliesTest(unittest.TestCase):
         # A token stands once: here the marks' first use are special tokens, the rest is written with them inside longer ones.
         script = ["<|channel|>", "analysis", "<|message|>", "Think.", "<|end|>", "<|start|>", "assistant<|channel|>commentary to=functions.look",
                   " <|constrain|>json<|message|>", "{\"city\": ", "\"Rome\"}"]
-        server = self.serve({"1": script}, "{% if tools %}<|channel|><|message|>{{ tools | tojson }}{% endif %}{{ messages[-1].content[-1] }}",
+        server = self.serve({"1": script, "2": ["<|channel|>final<|message|>", "It rains"]}, "{% if tools %}<|channel|><|message|>{{ tools | tojson }}{% endif %}{{ messages[-1].content[-1] }}",
                             special=marks)
+        self.assertEqual(server.post("/v1/chat/completions", **asked(2))["choices"][0]["message"]["content"], "It rains")
         for stream in (False, True):
             if stream:
                 message, reason = together(server.stream("/v1/chat/completions", **asked(1, tools=TOOLS)))
