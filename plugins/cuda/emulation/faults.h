@@ -1,6 +1,7 @@
 // What is broken about the emulated device, by the environment variable CHORAL_CUDA_EMULATION: "key=value" with commas between,
 // such as "driver=12040" or "fail=launch,at=300,with=700". Read anew when devices are counted, which a process begins with.
-// The library exports choral_break_emulated_cuda(text), by which a test replaces them at any time; calls then count anew.
+// The library exports choral_break_emulated_cuda(text), by which a test replaces them at any time. It gives how often the
+// function that was to fail was called before; calls then count anew.
 #pragma once
 
 #include <cstdint>
