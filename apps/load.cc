@@ -152,7 +152,7 @@ void add_load(CLI::App& app, Command& command) {
   const auto option = [sub](const char* names, auto& value, const char* what, const char* type) {
     return sub->add_option(names, value, what)->type_name(type);
   };
-  option("--url,--base-url", load.url, "of the server, without /v1 (http://127.0.0.1:8000)", "http://HOST:PORT|unix:PATH");
+  option("--url,--base-url", load.url, "of the server, without /v1 (http://127.0.0.1:8000)", "http[s]://HOST:PORT|unix:PATH");
   option("--model,-m", load.model, "whom to ask (the first that the server lists)", "NAME");
   option("--adapters", load.adapters, "ask these in place of the model, with commas; base is the model", "LIST")->delimiter(',');
   option("--skew", flags->skew, "which adapter comes next: in-turn, uniform, or zipf: the k-th with weight 1/k (in-turn)",
