@@ -13,6 +13,8 @@
 #include "engine_flags.h"
 #include "interrupts.h"
 #include "output_file.h"
+#include "serve/answers/call_marks.h"
+#include "serve/answers/thought_marks.h"
 #include "serve/server.h"
 #include "service_manager.h"
 #include "settings.h"
@@ -179,7 +181,7 @@ Status run(ServeFlags flags) {
 void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   add_model_flag(app, flags.engine);
   serve::HttpServerOptions& http = flags.server.http;
-  const auto option = [&app](const char* names, auto& value, const char* what, const char* type) {
+  const auto option = [&app](const char* names, auto& value, const std::string& what, const char* type) {
     return app.add_option(names, value, what)->type_name(type)->group("Server");
   };
   option("--host", http.host, "address to listen on: this machine alone unless said otherwise (127.0.0.1)", "ADDRESS");
@@ -221,14 +223,10 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
                "--lora PATH, without a name, waits to be asked for too; as in llama.cpp")
       ->group("Server");
   option("--tool-call-parser", flags.server.tool_call_parser,
-         "how the model writes tool calls: hermes, llama3_json, pythonic, llama4_pythonic, mistral, deepseek_v3, deepseek_v31, "
-         "kimi_k2, "
-         "qwen3_coder, glm45, openai, granite, granite-20b-fc, phi4_mini_json, gemma, json (as its chat template says)",
-         "NAME");
+         fmt::format("how the model writes tool calls: {} (as its chat template says)", serve::tool_format_names()), "NAME");
   option("--reasoning-parser", flags.server.reasoning_parser,
-         "how the model marks what it thinks: deepseek_r1, qwen3, glm45, deepseek_v3, kimi_k2, granite, mistral, openai_gptoss, "
-         "seed_oss, "
-         "step3, minimax_m2, ernie45, olmo3; none = thoughts stay in the text (as its chat template says)",
+         fmt::format("how the model marks what it thinks: {}; none = thoughts stay in the text (as its chat template says)",
+                     serve::thought_marks_names()),
          "NAME");
   option("--access-log", flags.access_log, "a line for each request: text, json, off (text)", "FORM");
   option("--shutdown-delay", flags.unready_s, "after SIGTERM /readyz says no and requests are served so long (0)", "SECONDS");

@@ -9,7 +9,7 @@ namespace choral::serve {
 namespace {
 
 bool is_name_character(char c) { return is_function_name({&c, 1}, true); }
-bool begins_name(char c) { return is_name_character(c) && c != '-' && c != '.' && !(c >= '0' && c <= '9'); }
+bool begins_name(char c) { return is_name_character(c) && c != '-' && c != '.' && !is_digit(c); }
 
 class Head {
  public:

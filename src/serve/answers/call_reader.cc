@@ -66,7 +66,7 @@ size_t CallReader::before_space() const {
 
 void CallReader::say(size_t end, AnswerEvents& out) {
   const auto text = std::string_view(held_).substr(0, end);
-  if (text.find_first_not_of(" \t\r\n") != text.npos) only_calls_ = false;  // a constraint that was not kept
+  if (text.find_first_not_of(kBlanks) != text.npos) only_calls_ = false;  // a constraint that was not kept
   out.say(AnswerEvent::Kind::kContent, text);
   held_.erase(0, end);
   at_ -= end;
@@ -81,7 +81,7 @@ void CallReader::begin_call(size_t mark_end, bool marked) {
 }
 
 bool CallReader::begins_with_call() {
-  const size_t first = std::min(held_.find_first_not_of(" \t\r\n"), held_.size());
+  const size_t first = std::min(held_.find_first_not_of(kBlanks), held_.size());
   if (first > CallCursor::kMaxBytes || first == held_.size()) return false;
   at_begin_ = false;
   if (marks_->bare.find(held_[first]) == std::string_view::npos) return false;
@@ -102,7 +102,7 @@ bool CallReader::begin_marked(std::string_view mark, AnswerEvents& out) {
 bool CallReader::content_step(AnswerEvents& out) {
   if (at_begin_) {
     if (begins_with_call()) return true;
-    const bool only_space = held_.find_first_not_of(" \t\r\n") == std::string::npos;
+    const bool only_space = held_.find_first_not_of(kBlanks) == std::string::npos;
     if (only_space && !finishing_ && held_.size() <= CallCursor::kMaxBytes) return false;
     at_begin_ = false;
   }

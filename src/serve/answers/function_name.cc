@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/ascii.h"
+
 namespace choral::serve {
 
 bool is_function_name(std::string_view name, bool with_dots) {
   constexpr size_t kMaxBytes = 64;
   const auto fits = [with_dots](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-           (with_dots && c == '.');
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_' || c == '-' || (with_dots && c == '.');
   };
   return !name.empty() && name.size() <= kMaxBytes && std::all_of(name.begin(), name.end(), fits);
 }

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <utility>
 
+#include "base/ascii.h"
+#include "serve/answers/find_mark.h"
 #include "serve/answers/function_name.h"
 
 namespace choral::serve {
@@ -15,22 +16,6 @@ constexpr std::string_view kStart = "<|start|>", kChannel = "<|channel|>", kMess
 constexpr std::array<std::string_view, 6> kAll{kStart, kChannel, kMessage, kEnd, kCall, kReturn};
 constexpr std::array<std::string_view, 5> kBehindText{kEnd, kCall, kReturn, kStart, kChannel};
 constexpr size_t kMaxHeader = 512;
-
-struct Found {
-  size_t at = 0;
-  std::string_view mark = {};  // empty: none, or only the beginning of one
-  bool partial = false;
-};
-Found find(std::string_view text, std::span<const std::string_view> marks, bool is_all) {
-  for (size_t at = text.find('<'); at != std::string_view::npos; at = text.find('<', at + 1)) {
-    const std::string_view rest = text.substr(at);
-    for (const std::string_view mark : marks) {
-      if (rest.starts_with(mark)) return {at, mark};
-      if (!is_all && mark.starts_with(rest)) return {at, {}, true};
-    }
-  }
-  return {text.size()};
-}
 
 bool begins_header(std::string_view mark) { return mark == kStart || mark == kChannel || mark == kMessage; }
 
@@ -95,14 +80,14 @@ bool HarmonyReader::step(AnswerEvents& out) {
 }
 
 bool HarmonyReader::between_step() {
-  const size_t first = std::min(held_.find_first_not_of(" \t\r\n"), held_.size());
+  const size_t first = std::min(held_.find_first_not_of(kBlanks), held_.size());
   const std::string_view rest = std::string_view(held_).substr(first);
   if (first > kMaxHeader) return part_ = Part::kContent, true;
   if (rest.empty()) {
     if (finishing_ && part_ == Part::kBetween) held_.clear();
     return finishing_ && !held_.empty() ? (part_ = Part::kContent, true) : false;
   }
-  const Found found = find(rest.substr(0, kMessage.size()), kAll, finishing_);
+  const FoundMark found = find_mark(rest.substr(0, kMessage.size()), kAll, finishing_);
   const bool may_be_to = part_ == Part::kBegin && !finishing_ && kTo.starts_with(rest);
   if ((found.at == 0 && found.partial) || may_be_to) return false;
   if (part_ == Part::kBegin && rest.starts_with(kTo)) return part_ = Part::kHeader, true;
@@ -143,7 +128,7 @@ void HarmonyReader::read_header(std::string_view header) {
 }
 
 bool HarmonyReader::text_step(AnswerEvents& out) {
-  const Found found = find(held_, kBehindText, finishing_);
+  const FoundMark found = find_mark(held_, kBehindText, finishing_);
   const bool is_thoughts = part_ == Part::kThoughts;
   out.say(is_thoughts ? AnswerEvent::Kind::kReasoning : AnswerEvent::Kind::kContent, std::string_view(held_).substr(0, found.at));
   drop(found.at);

@@ -55,24 +55,6 @@ void JsonString::drain(bool is_all, std::string& out) {
   }
 }
 
-std::string utf8_of(uint32_t c) {
-  const auto byte = [](uint32_t bits) { return static_cast<char>(bits); };
-  const auto more = [&byte, c](int shift) { return byte(0x80 | ((c >> shift) & 0x3F)); };
-  if (c < 0x80) return {byte(c)};
-  if (c < 0x800) return {byte(0xC0 | c >> 6), more(0)};
-  if (c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return std::string(kReplacement);
-  if (c < 0x10000) return {byte(0xE0 | c >> 12), more(6), more(0)};
-  return {byte(0xF0 | c >> 18), more(12), more(6), more(0)};
-}
-
-std::string json_string_of(std::string_view text) {
-  std::string out = "\"";
-  JsonString writer;
-  for (const char c : text) writer.push(c, out);
-  writer.finish(out);
-  return out + '"';
-}
-
 bool is_json_value(std::string_view text) {
   const text::JsonAutomaton json({.max_depth = 60, .max_white_space = 4096, .max_digits = 4096, .max_exponent_digits = 8});
   text::JsonState state = text::JsonAutomaton::start_of_value();

@@ -2,7 +2,6 @@
 // UTF-8 become U+FFFD. Not thread-safe.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,10 +18,6 @@ class JsonString {
   std::string partial_;  // of a character; at most three bytes
 };
 
-// A code point as UTF-8; U+FFFD for what is none.
-std::string utf8_of(uint32_t code_point);
-// The text as a JSON string, quotes included.
-std::string json_string_of(std::string_view text);
 // Whether it is one JSON value, no deeper than arguments may be.
 bool is_json_value(std::string_view text);
 

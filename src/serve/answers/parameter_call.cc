@@ -1,7 +1,9 @@
 #include "serve/answers/parameter_call.h"
 
+#include <utility>
+
 #include "base/ascii.h"
-#include "serve/answers/call_cursor.h"
+#include "base/json_quoted.h"
 
 namespace choral::serve {
 namespace {
@@ -44,8 +46,7 @@ CallStep ParameterCall::key_byte(char c) {
   if (key_.size() > kMaxKey) return CallStep::kFailed;
   if (!key_.ends_with(marks_->key_end)) return CallStep::kMore;
   key_.resize(key_.size() - marks_->key_end.size());
-  while (!key_.empty() && is_blank(key_.back())) key_.pop_back();
-  key_.erase(0, key_.find_first_not_of(" \t\r\n"));
+  key_ = std::string(trimmed(key_));
   if (key_.empty()) return CallStep::kFailed;
   if (marks_->value_begin.empty()) {
     begin_value();
@@ -61,7 +62,7 @@ void ParameterCall::begin_value() {
   string_ = {};
   at_line_ = marks_->has_lines;
   type_ = types_->of(name_, key_);
-  arguments_ += (count_ > 1 ? ", " : "") + json_string_of(key_) + ": ";
+  arguments_ += (count_ > 1 ? ", " : "") + json_quoted(key_) + ": ";
   if (type_ == ParameterType::kText) arguments_ += '"';
   part_ = Part::kValue;
 }

@@ -2,7 +2,8 @@
 
 #include <simdjson.h>
 
-#include "serve/answers/call_cursor.h"
+#include "base/ascii.h"
+#include "base/json_quoted.h"
 #include "serve/answers/json_string.h"
 #include "serve/answers/python_value.h"
 
@@ -76,7 +77,7 @@ std::string ParameterTypes::json_of(std::string_view written) {
   const std::string_view value = trimmed(written);
   if (is_json_value(value)) return std::string(value);
   if (std::string json = json_of_python(value); !json.empty()) return json;
-  return json_string_of(written);
+  return json_quoted(written);
 }
 
 }  // namespace choral::serve

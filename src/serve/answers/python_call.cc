@@ -1,7 +1,6 @@
 #include "serve/answers/python_call.h"
 
 #include "base/ascii.h"
-#include "serve/answers/call_cursor.h"
 #include "serve/answers/function_name.h"
 
 namespace choral::serve {

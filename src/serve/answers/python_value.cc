@@ -1,7 +1,7 @@
 #include "serve/answers/python_value.h"
 
 #include "base/ascii.h"
-#include "serve/answers/call_cursor.h"
+#include "text/unicode.h"
 
 namespace choral::serve {
 namespace {
@@ -9,14 +9,7 @@ namespace {
 constexpr size_t kMaxWord = 64;
 
 bool is_word(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '+' ||
-         c == '-';
-}
-
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_' || c == '.' || c == '+' || c == '-';
 }
 
 }  // namespace
@@ -168,7 +161,7 @@ PythonValue::Step PythonValue::number_digit(char c, std::string& out) {
     }
     code_ = code_ * 8 + static_cast<uint32_t>(c - '0');
   } else {
-    const int value = hex_value(c);
+    const int value = hex_digit(c);
     if (value < 0) return Step::kFailed;
     code_ = code_ * 16 + static_cast<uint32_t>(value);
   }
@@ -194,7 +187,10 @@ PythonValue::Step PythonValue::number_digit(char c, std::string& out) {
 }
 
 void PythonValue::put_code_point(std::string& out) {
-  for (const char c : utf8_of(code_)) string_.push(c, out);
+  const bool is_none = code_ > 0x10FFFF || (code_ >= 0xD800 && code_ < 0xE000);
+  std::string character;
+  text::append_utf8(is_none ? 0xFFFD : code_, character);
+  for (const char c : character) string_.push(c, out);
 }
 
 bool PythonValue::put_word(std::string& out) {

@@ -4,31 +4,12 @@
 #include <span>
 
 #include "base/ascii.h"
-#include "serve/answers/call_cursor.h"
+#include "serve/answers/find_mark.h"
 
 namespace choral::serve {
 namespace {
 
 constexpr size_t kMaxSpace = 512;  // white space before thoughts, or behind them, that goes with their marks
-
-// The first of the marks in the text, or what may become one. None: `at` is the text's end.
-struct FoundMark {
-  size_t at = 0, bytes = 0;
-  bool whole = false;
-};
-FoundMark find_mark(std::string_view text, std::span<const std::string_view> marks, bool is_all) {
-  for (size_t at = 0; at < text.size(); ++at) {
-    const std::string_view rest = text.substr(at);
-    bool may_be = false;
-    for (const std::string_view mark : marks) {
-      if (mark.empty() || mark[0] != rest[0]) continue;
-      if (rest.starts_with(mark)) return {at, mark.size(), true};
-      may_be = may_be || (!is_all && mark.starts_with(rest));
-    }
-    if (may_be) return {at, 0, false};
-  }
-  return {text.size(), 0, false};
-}
 
 size_t space_before(std::string_view text, size_t end) {
   size_t begin = end;
@@ -36,7 +17,7 @@ size_t space_before(std::string_view text, size_t end) {
   return begin;
 }
 
-size_t behind_space(std::string_view text) { return std::min(text.find_first_not_of(" \t\r\n"), text.size()); }
+size_t behind_space(std::string_view text) { return std::min(text.find_first_not_of(kBlanks), text.size()); }
 
 }  // namespace
 
@@ -76,8 +57,8 @@ ThoughtReader::Begun ThoughtReader::take_begin() {
   if (first == held_.size()) return is_all_ ? Begun::kNo : Begun::kUndecided;
   const FoundMark found = find_mark(std::string_view(held_).substr(first), marks_->begins, is_all_);
   if (found.at > 0) return Begun::kNo;
-  if (!found.whole) return Begun::kUndecided;
-  held_.erase(0, first + found.bytes);
+  if (found.mark.empty()) return Begun::kUndecided;
+  held_.erase(0, first + found.mark.size());
   return Begun::kYes;
 }
 
@@ -107,9 +88,9 @@ void ThoughtReader::give_thoughts(size_t end, std::string& reasoning) {
 bool ThoughtReader::thoughts_step(std::string& reasoning) {
   const std::array<std::string_view, 4> ends{marks_->ends[0], marks_->ends[1], marks_->ends[2], marks_->also_ends};
   const FoundMark found = find_mark(held_, ends, is_all_);
-  if (found.whole) {
-    const size_t mark_end = found.at + found.bytes;
-    const bool is_calls = std::string_view(held_).substr(found.at, found.bytes) == marks_->also_ends;
+  if (!found.mark.empty()) {
+    const size_t mark_end = found.at + found.mark.size();
+    const bool is_calls = found.mark == marks_->also_ends;
     const size_t end = space_before(held_, found.at);
     const size_t left = (is_calls ? found.at : mark_end) - end;
     give_thoughts(end, reasoning);

@@ -5,16 +5,14 @@
 
 #include <string>
 
-#include "serve/answers/json_string.h"
+#include "base/json_quoted.h"
 
 namespace choral::serve {
 namespace {
 
 constexpr int kMaxBlank = 64;  // white space in a row inside a form; without an end a weak model would go on with it
 
-std::string constant(std::string_view text) {
-  return fmt::format(R"({{"type":"const_string","value":{}}})", json_string_of(text));
-}
+std::string constant(std::string_view text) { return fmt::format(R"({{"type":"const_string","value":{}}})", json_quoted(text)); }
 
 // The form as a part of a structural tag; empty: there is none.
 std::string as_format(const StructuredOutput& wanted) {
@@ -26,8 +24,8 @@ std::string as_format(const StructuredOutput& wanted) {
     case Kind::kNone: return "";
     case Kind::kJsonObject: return schema(R"({"type":"object"})");
     case Kind::kJsonSchema: return schema(wanted.text);
-    case Kind::kRegex: return fmt::format(R"({{"type":"regex","pattern":{}}})", json_string_of(wanted.text));
-    case Kind::kGrammar: return fmt::format(R"({{"type":"grammar","grammar":{}}})", json_string_of(wanted.text));
+    case Kind::kRegex: return fmt::format(R"({{"type":"regex","pattern":{}}})", json_quoted(wanted.text));
+    case Kind::kGrammar: return fmt::format(R"({{"type":"grammar","grammar":{}}})", json_quoted(wanted.text));
     case Kind::kChoice: {
       std::string list;
       for (const auto& choice : wanted.choices) list += (list.empty() ? "" : ",") + constant(choice);
@@ -49,8 +47,8 @@ std::optional<StructuredOutput> behind_thoughts(const StructuredOutput& wanted, 
   const std::string format = as_format(wanted);
   if (format.empty()) return std::nullopt;
   const auto thought = [&marks](std::string_view begin) {
-    return fmt::format(R"({{"type":"tag","begin":{},"content":{{"type":"any_text"}},"end":{}}})", json_string_of(begin),
-                       json_string_of(marks.ends[0]));
+    return fmt::format(R"({{"type":"tag","begin":{},"content":{{"type":"any_text"}},"end":{}}})", json_quoted(begin),
+                       json_quoted(marks.ends[0]));
   };
   // gpt-oss speaks on channels; calls bring theirs.
   const std::string_view next = "<|start|>assistant", final_channel = "<|channel|>final<|message|>";
