@@ -18,8 +18,6 @@
 
 namespace choral::engine {
 
-struct RequestVoice;  // engine/adapters/request_voices.h
-
 struct EngineRequest : sched::Request {
   EngineRequest(SamplingParams sampling, OutputText output_text) : params(std::move(sampling)), text(std::move(output_text)) {}
   // Whoever drops a request before its end (a shutdown, a refusal), its caller is told.
@@ -43,7 +41,7 @@ struct EngineRequest : sched::Request {
 
   std::vector<VersionUse> adapters;  // as named; empty: the base
   std::string cache_salt;
-  RequestVoice* voice = nullptr;                  // what they are, from AdapterResidency::arrive() to release() or leave()
+  sched::Voice* voice = nullptr;                  // what they are, from AdapterResidency::arrive() to release() or leave()
   Status adapter_status;                          // why they cannot be had
   bool adapter_unusable = false;                  // that is what the files of one of them say
   std::vector<AnswerAdapter> described_adapters;  // what they are, once they are known, for the answer's reader

@@ -8,115 +8,100 @@
 namespace choral::sched {
 
 using lora::MemoryAmount;
-using lora::MemoryTier;
+using lora::MemoryUse;
+
 namespace {
 
-void add_one(MemoryAmount& amount, int64_t size_bytes) {
-  amount.bytes += size_bytes;
+void add_one(MemoryAmount& amount, const lora::MemoryRecord& adapter) {
+  amount.bytes += adapter.size_bytes;
   ++amount.adapters;
 }
 
 }  // namespace
 
-AdapterMemory::AdapterMemory(int64_t budget_bytes, int64_t most_adapters)
-    : tiers_({.host_bytes = budget_bytes, .host_adapters = most_adapters}) {}
+AdapterMemory::AdapterMemory(int64_t budget_bytes, int64_t most_adapters) : book_({budget_bytes, most_adapters}) {}
 
-void AdapterMemory::add(AdapterId adapter, int64_t size_bytes) {
-  const bool added = adapters_.emplace(adapter, Adapter{}).second;
-  CHORAL_CHECK(added, "an adapter is added twice");
-  tiers_.reserve(adapter, size_bytes, MemoryTier::kDisk);
+Voice& AdapterMemory::join(std::vector<VoiceTerm> terms) {
+  CHORAL_CHECK(!terms.empty(), "a voice without adapters is the base's");
+  const auto [found, is_new] = voices_.try_emplace(std::move(terms));
+  Voice& voice = found->second;
+  if (is_new) {
+    voice.terms = found->first;
+    for (const auto& term : voice.terms) {
+      if (std::find(voice.adapters.begin(), voice.adapters.end(), term.adapter) == voice.adapters.end())
+        voice.adapters.push_back(term.adapter);
+    }
+    if (free_keys_.empty()) free_keys_.emplace_back(next_key_++);
+    voice.key = free_keys_.back();
+    free_keys_.pop_back();
+  }
+  ++voice.waiting;
+  keep(voice);
+  return voice;
 }
 
-void AdapterMemory::remove(AdapterId adapter) {
-  CHORAL_CHECK(!loading(adapter), "an adapter is removed while it is loaded");
-  const Status removed = tiers_.remove(adapter);
-  CHORAL_CHECK(removed.ok(), removed.message());
-  adapters_.erase(adapter);
+void AdapterMemory::leave(Voice& voice) {
+  CHORAL_CHECK(voice.waiting > 0, "a request leaves that does not wait for its adapters");
+  if (--voice.waiting == 0) give_up_claim(voice);
+  forget_if_empty(voice);
 }
 
-void AdapterMemory::join(AdapterKey key, std::span<const AdapterId> adapters) {
-  Demand& demand = demands_[key];
-  if (demand.adapters.empty()) demand.adapters.assign(adapters.begin(), adapters.end());
-  ++demand.waiting;
-  keep(demand);
+bool AdapterMemory::prefetch(Voice& voice) {
+  if (voice.claimed || voice.holders > 0) return true;
+  const MemoryAmount &budget = book_.budget(), &used = book_.used();
+  const bool has_free_room = missing(voice).within({budget.bytes - used.bytes, budget.adapters - used.adapters});
+  return has_free_room && claim(voice);
 }
 
-void AdapterMemory::leave(AdapterKey key) {
-  Demand& demand = demands_.at(key);
-  CHORAL_CHECK(demand.waiting > 0, "a request leaves that does not wait for its adapters");
-  if (--demand.waiting == 0) give_up_claim(demand);
-  forget_if_empty(key);
-}
-
-bool AdapterMemory::prefetch(AdapterKey key) {
-  Demand& demand = demands_.at(key);
-  if (demand.claimed || demand.holders > 0) return true;
-  const MemoryAmount &budget = tiers_.budget(MemoryTier::kHost), &used = tiers_.used(MemoryTier::kHost);
-  const bool has_free_room = missing(demand).within({budget.bytes - used.bytes, budget.adapters - used.adapters});
-  return has_free_room && claim(demand);
-}
-
-Residency AdapterMemory::acquire(AdapterKey key) {
-  Demand& demand = demands_.at(key);
-  demand.round = round_;
-  demand.place = asked_++;
-  const bool is_complete = complete(demand);
-  if (!is_complete && !demand.claimed) {
-    if (!needed(key).within(usable(key))) return Residency::kFailed;
-    if (!claim(demand) && !claim_before_others(demand)) return Residency::kNoRoom;
+Residency AdapterMemory::acquire(Voice& voice) {
+  voice.round = round_;
+  voice.place = asked_++;
+  const bool is_complete = complete(voice);
+  if (!is_complete && !voice.claimed) {
+    if (!needed(voice).within(usable(voice))) return Residency::kFailed;
+    if (!claim(voice) && !claim_before_others(voice)) return Residency::kNoRoom;
   }
   if (!is_complete) return Residency::kLoading;
-  for (const AdapterId adapter : demand.adapters) {
-    ++adapters_.at(adapter).holders;
-    if (!demand.claimed) tiers_.acquire(adapter);
-  }
-  set_claimed(demand, false);  // what it kept in use is this request's from here on
-  --demand.waiting;
-  ++demand.holders;
+  for (const AdapterId adapter : voice.adapters) book_.acquire(adapter, MemoryUse::kRequest);
+  give_up_claim(voice);
+  --voice.waiting;
+  ++voice.holders;
   return Residency::kResident;
 }
 
-void AdapterMemory::release(AdapterKey key) {
-  Demand& demand = demands_.at(key);
-  CHORAL_CHECK(demand.holders > 0, "adapters are released more often than acquired");
-  for (const AdapterId adapter : demand.adapters) {
-    --adapters_.at(adapter).holders;
-    tiers_.release(adapter);
-  }
-  --demand.holders;
-  keep(demand);
-  forget_if_empty(key);
+void AdapterMemory::release(Voice& voice) {
+  CHORAL_CHECK(voice.holders > 0, "adapters are released more often than acquired");
+  for (const AdapterId adapter : voice.adapters) book_.release(adapter, MemoryUse::kRequest);
+  --voice.holders;
+  keep(voice);
+  forget_if_empty(voice);
 }
 
-void AdapterMemory::hand_back(AdapterKey key) {
-  ++demands_.at(key).waiting;
-  release(key);
+void AdapterMemory::hand_back(Voice& voice) {
+  ++voice.waiting;
+  release(voice);
 }
 
 bool AdapterMemory::arrive(AdapterId adapter) {
-  Adapter& known = adapters_.at(adapter);
-  if (known.loading) {
-    known.loading = false;
-    tiers_.release(adapter);
-  } else if (!has_room(adapter)) {
-    const auto answer = tiers_.reserve(adapter, size_bytes(adapter));
+  const lora::MemoryRecord& known = book_.at(adapter);
+  if (known.loading()) {
+    book_.release(adapter, MemoryUse::kLoad);
+  } else if (!known.has_room) {
+    const auto answer = book_.allocate_adapter(adapter, known.size_bytes);
     if (!answer.ok()) return false;
     drop(answer);
   }
-  for (auto& [key, demand] : demands_) keep(demand);
+  for (auto& [terms, voice] : voices_) keep(voice);
   return true;
 }
 
 void AdapterMemory::fail(AdapterId adapter) {
-  Adapter& known = adapters_.at(adapter);
-  if (!known.loading) return;
-  for (auto& [key, demand] : demands_) {
-    if (std::find(demand.adapters.begin(), demand.adapters.end(), adapter) != demand.adapters.end()) give_up_claim(demand);
+  if (!loading(adapter)) return;
+  for (auto& [terms, voice] : voices_) {
+    if (std::find(voice.adapters.begin(), voice.adapters.end(), adapter) != voice.adapters.end()) give_up_claim(voice);
   }
-  known.loading = false;
-  tiers_.release(adapter);
-  const Status dropped = tiers_.drop(adapter, MemoryTier::kHost);
-  CHORAL_CHECK(dropped.ok(), dropped.message());
+  book_.release(adapter, MemoryUse::kLoad);
+  book_.drop(adapter);
 }
 
 void AdapterMemory::take_decisions(std::vector<AdapterId>& loads, std::vector<AdapterId>& drops) {
@@ -126,107 +111,94 @@ void AdapterMemory::take_decisions(std::vector<AdapterId>& loads, std::vector<Ad
   drops_.clear();
 }
 
-int64_t AdapterMemory::size_bytes(AdapterId adapter) const {
-  return tiers_.find(adapter)->bytes[static_cast<size_t>(MemoryTier::kDisk)];
-}
-
-bool AdapterMemory::has_room(AdapterId adapter) const { return tiers_.find(adapter)->on(MemoryTier::kHost); }
-
-int32_t AdapterMemory::holders(AdapterKey key) const {
-  const auto found = demands_.find(key);
-  return found == demands_.end() ? 0 : found->second.holders;
-}
-
-MemoryAmount AdapterMemory::needed(AdapterKey key) const {
+MemoryAmount AdapterMemory::needed(const Voice& voice) const {
   MemoryAmount sum;
-  for (const AdapterId adapter : demands_.at(key).adapters) add_one(sum, size_bytes(adapter));
+  for (const AdapterId adapter : voice.adapters) add_one(sum, book_.at(adapter));
   return sum;
 }
 
-MemoryAmount AdapterMemory::usable(AdapterKey key) const {
-  const MemoryAmount &budget = tiers_.budget(MemoryTier::kHost), pinned = tiers_.pinned(MemoryTier::kHost);
-  MemoryAmount left{budget.bytes - pinned.bytes, budget.adapters - pinned.adapters};
-  for (const AdapterId adapter : demands_.at(key).adapters) {
-    if (tiers_.find(adapter)->pinned) add_one(left, size_bytes(adapter));
+MemoryAmount AdapterMemory::usable(const Voice& voice) const {
+  MemoryAmount left{book_.budget().bytes - book_.pinned().bytes, book_.budget().adapters - book_.pinned().adapters};
+  for (const AdapterId adapter : voice.adapters) {
+    if (book_.at(adapter).pinned) add_one(left, book_.at(adapter));
   }
   return left;
 }
 
-bool AdapterMemory::complete(const Demand& demand) const {
-  return std::all_of(demand.adapters.begin(), demand.adapters.end(), [&](AdapterId adapter) { return resident(adapter); });
+bool AdapterMemory::complete(const Voice& voice) const {
+  return std::all_of(voice.adapters.begin(), voice.adapters.end(), [&](AdapterId adapter) { return resident(adapter); });
 }
 
-MemoryAmount AdapterMemory::missing(const Demand& demand) const {
+MemoryAmount AdapterMemory::missing(const Voice& voice) const {
   MemoryAmount sum;
-  for (const AdapterId adapter : demand.adapters) {
-    if (!has_room(adapter)) add_one(sum, size_bytes(adapter));
+  for (const AdapterId adapter : voice.adapters) {
+    if (!book_.at(adapter).has_room) add_one(sum, book_.at(adapter));
   }
   return sum;
 }
 
 // All or nothing: without room for all that is missing nobody is dropped and nothing is loaded.
-bool AdapterMemory::claim(Demand& demand) {
-  const auto answer = tiers_.make_room(missing(demand), MemoryTier::kHost, demand.adapters);
+bool AdapterMemory::claim(Voice& voice) {
+  const auto answer = book_.make_room(missing(voice), voice.adapters);
   if (!answer.ok()) return false;
   drop(answer);
-  for (const AdapterId adapter : demand.adapters) {
-    if (!has_room(adapter)) {
-      const auto reserved = tiers_.reserve(adapter, size_bytes(adapter));
-      CHORAL_CHECK(reserved.room == lora::MemoryRoom::kFits, "room for an adapter was miscounted");
-      adapters_.at(adapter).loading = true;
-      tiers_.acquire(adapter);  // the load's, whoever still wants it when it ends
+  for (const AdapterId adapter : voice.adapters) {
+    if (!book_.at(adapter).has_room) {
+      const auto room = book_.allocate_adapter(adapter, book_.at(adapter).size_bytes);
+      CHORAL_CHECK(room.room == lora::MemoryRoom::kFits, "room for an adapter was miscounted");
+      book_.acquire(adapter, MemoryUse::kLoad);  // whoever still wants it when that ends
       loads_.push_back(adapter);
     }
-    tiers_.acquire(adapter);
+    book_.acquire(adapter, MemoryUse::kClaim);
   }
-  set_claimed(demand, true);
+  set_claimed(voice, true);
   return true;
 }
 
 // Those who were not asked in this round come later. They give up their claims, the last of them first, so that its adapters are
 // the first to go; who loses none of them has its claim back.
-bool AdapterMemory::claim_before_others(Demand& demand) {
+bool AdapterMemory::claim_before_others(Voice& voice) {
   later_.clear();
-  std::copy_if(claims_.begin(), claims_.end(), std::back_inserter(later_),
-               [this](const Demand* o) { return o->round != round_; });
+  std::copy_if(claims_.begin(), claims_.end(), std::back_inserter(later_), [this](const Voice* o) { return o->round != round_; });
   std::sort(later_.begin(), later_.end(),
-            [](const Demand* a, const Demand* b) { return a->round != b->round ? a->round < b->round : a->place > b->place; });
-  for (Demand* other : later_) give_up_claim(*other);
-  const bool claimed = !later_.empty() && claim(demand);
-  for (Demand* other : later_) keep(*other);
+            [](const Voice* a, const Voice* b) { return a->round != b->round ? a->round < b->round : a->place > b->place; });
+  for (Voice* other : later_) give_up_claim(*other);
+  const bool claimed = !later_.empty() && claim(voice);
+  for (Voice* other : later_) keep(*other);
   return claimed;
 }
 
 // With adapters that are all in memory, whoever waits has a claim; held ones need none.
-void AdapterMemory::keep(Demand& demand) {
-  if (demand.waiting == 0 || demand.claimed || demand.holders > 0 || !complete(demand)) return;
-  for (const AdapterId adapter : demand.adapters) tiers_.acquire(adapter);
-  set_claimed(demand, true);
+void AdapterMemory::keep(Voice& voice) {
+  if (voice.waiting == 0 || voice.claimed || voice.holders > 0 || !complete(voice)) return;
+  for (const AdapterId adapter : voice.adapters) book_.acquire(adapter, MemoryUse::kClaim);
+  set_claimed(voice, true);
 }
 
-void AdapterMemory::give_up_claim(Demand& demand) {
-  if (!demand.claimed) return;
-  set_claimed(demand, false);
-  for (const AdapterId adapter : demand.adapters) tiers_.release(adapter);
+void AdapterMemory::give_up_claim(Voice& voice) {
+  if (!voice.claimed) return;
+  set_claimed(voice, false);
+  for (const AdapterId adapter : voice.adapters) book_.release(adapter, MemoryUse::kClaim);
 }
 
-void AdapterMemory::set_claimed(Demand& demand, bool claimed) {
-  if (demand.claimed == claimed) return;
-  demand.claimed = claimed;
+void AdapterMemory::set_claimed(Voice& voice, bool claimed) {
+  if (voice.claimed == claimed) return;
+  voice.claimed = claimed;
   if (claimed) {
-    claims_.push_back(&demand);
+    claims_.push_back(&voice);
   } else {
-    claims_.erase(std::find(claims_.begin(), claims_.end(), &demand));
+    claims_.erase(std::find(claims_.begin(), claims_.end(), &voice));
   }
 }
 
 void AdapterMemory::drop(const lora::MemoryAnswer& answer) {
-  for (const auto& eviction : answer.evictions) drops_.push_back(eviction.id);
+  drops_.insert(drops_.end(), answer.evictions.begin(), answer.evictions.end());
 }
 
-void AdapterMemory::forget_if_empty(AdapterKey key) {
-  const auto found = demands_.find(key);
-  if (found->second.waiting == 0 && found->second.holders == 0) demands_.erase(found);
+void AdapterMemory::forget_if_empty(const Voice& voice) {
+  if (voice.waiting > 0 || voice.holders > 0) return;
+  free_keys_.push_back(voice.key);
+  voices_.erase(voices_.find(voice.terms));
 }
 
 }  // namespace choral::sched

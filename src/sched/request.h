@@ -25,6 +25,7 @@ using lora::AdapterKey;
 using lora::kBaseKey;
 
 struct Share;  // sched/fair_share.h
+struct Voice;  // sched/adapter_memory.h
 
 struct Request {
   virtual ~Request() = default;

@@ -135,7 +135,7 @@ RC_GTEST_PROP(SchedulerOvertaking, RoomIsGivenByPriority, ()) {
   auto urgent = make_request(0, {1, 2, 3}, 3, kAdapters + 1, -5);
   RC_ASSERT(engine.add(std::move(urgent)).ok());
   const AdapterId wanted{kAdapters + 1};
-  const auto is_coming = [&] { return memory.memory().tiers().find(wanted)->on(lora::MemoryTier::kHost); };
+  const auto is_coming = [&] { return memory.memory().book().at(wanted).has_room; };
   while (!is_coming()) {
     flood();
     const int64_t loads = memory.loads();
@@ -165,7 +165,7 @@ void add(SimulatedEngine& engine, RequestId id, int32_t adapter, int32_t outputs
 }
 
 bool is_coming(const SimulatedResidency& memory, int32_t adapter) {
-  return memory.memory().tiers().find(AdapterId{adapter})->on(lora::MemoryTier::kHost);
+  return memory.memory().book().at(AdapterId{adapter}).has_room;
 }
 
 TEST(SchedulerOvertaking, TheNextAreFetchedWhileTheyWaitForAPlaceInTheirOrder) {

@@ -78,9 +78,9 @@ SimulatedResidency random_residency() {
 void pin_one(SimulatedResidency& residency) {
   AdapterMemory& memory = residency.memory();
   const AdapterId adapter{*rc::gen::inRange(1, 5)};
-  if (memory.tiers().find(adapter) == nullptr) return;
+  if (!memory.book().knows(adapter)) return;
   if (*rc::gen::arbitrary<bool>() && memory.resident(adapter)) {
-    (void)memory.pin(adapter).ok();
+    (void)memory.pin(adapter);
   } else {
     memory.unpin(adapter);
   }
@@ -126,8 +126,8 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
   if (residency != nullptr) {
     RC_ASSERT(residency->fault() == "");
     RC_ASSERT(residency->holders() == holding);  // nobody who is gone
-    const auto& tiers = residency->memory().tiers();
-    RC_ASSERT(tiers.used(lora::MemoryTier::kHost).within(tiers.budget(lora::MemoryTier::kHost)));
+    const auto& book = residency->memory().book();
+    RC_ASSERT(book.used().within(book.budget()));
   }
   for (cache::BlockId block = 0; block < cache.block_count(); ++block) {
     const auto held = holders.find(block);
@@ -262,7 +262,7 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   }
   check_answers(engine);
   RC_ASSERT(memory.holders() == 0u);
-  RC_ASSERT(memory.memory().idle());
+  RC_ASSERT(memory.memory().voice_count() == 0u);
   RC_ASSERT(scheduler.running_adapter_count() == 0);
   RC_ASSERT(engine.finished.size() == added);
   RC_ASSERT(scheduler.cache().free_blocks() == pool.blocks);

@@ -34,11 +34,14 @@ class SimulatedResidency : public AdapterGate {
     for (const AdapterId adapter : request.adapter_ids) {
       if (known_.insert(adapter).second) memory_.add(adapter, size_of(adapter));
     }
-    memory_.join(request.adapter_key, request.adapter_ids);
+    std::vector<VoiceTerm> terms;
+    for (const AdapterId adapter : request.adapter_ids)
+      terms.push_back({adapter, static_cast<float>(request.adapter_key.value())});  // one voice a key
+    voices_[request.adapter_key] = &memory_.join(std::move(terms));
   }
   // The request has ended, or was refused.
   void leave(const Request& request) {
-    if (waiting_.erase(&request) == 1) memory_.leave(request.adapter_key);
+    if (waiting_.erase(&request) == 1) memory_.leave(voice_of(request));
   }
 
   void begin_round() override { memory_.begin_round(); }
@@ -46,7 +49,7 @@ class SimulatedResidency : public AdapterGate {
   bool prefetch(Request& request) override {
     arrive(request);
     if (has_failed(request)) return true;
-    const bool had_room = memory_.prefetch(request.adapter_key);
+    const bool had_room = memory_.prefetch(voice_of(request));
     start_loads();
     return had_room;
   }
@@ -72,7 +75,7 @@ class SimulatedResidency : public AdapterGate {
 
   void release(Request& request) override {
     if (holders_.erase(&request) == 0) fault_ = "released without a hold";
-    memory_.release(request.adapter_key);
+    memory_.release(voice_of(request));
   }
 
   // Between two steps.
@@ -96,6 +99,8 @@ class SimulatedResidency : public AdapterGate {
  private:
   int64_t size_of(AdapterId adapter) const { return sizes_.contains(adapter) ? sizes_.at(adapter) : 1; }
 
+  Voice& voice_of(const Request& request) { return *voices_.at(request.adapter_key); }
+
   bool has_failed(const Request& request) const {
     return std::any_of(request.adapter_ids.begin(), request.adapter_ids.end(),
                        [this](AdapterId adapter) { return failed_.contains(adapter); });
@@ -103,15 +108,15 @@ class SimulatedResidency : public AdapterGate {
 
   Residency ask(const Request& request) {
     if (has_failed(request)) return Residency::kFailed;
-    const Residency answer = memory_.acquire(request.adapter_key);
+    const Residency answer = memory_.acquire(voice_of(request));
     start_loads();
     if (answer != Residency::kResident) return answer;
     if (!device_has_room(request.adapter_key)) {
-      memory_.hand_back(request.adapter_key);
+      memory_.hand_back(voice_of(request));
       return Residency::kNoRoom;
     }
     if (on_device_.emplace(request.adapter_key, upload_steps_).first->second == 0) return answer;
-    memory_.hand_back(request.adapter_key);
+    memory_.hand_back(voice_of(request));
     return Residency::kLoading;
   }
 
@@ -159,6 +164,7 @@ class SimulatedResidency : public AdapterGate {
   std::map<AdapterId, int64_t> sizes_;
   size_t device_slots_;
   int upload_steps_;
+  std::map<AdapterKey, Voice*> voices_;  // of live requests
   std::map<AdapterKey, int> on_device_;  // steps left until it is there
   std::set<AdapterId> known_;
   std::set<AdapterId> failed_;        // of failing_, those tried

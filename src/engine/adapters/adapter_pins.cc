@@ -3,7 +3,6 @@
 namespace choral::engine {
 
 using lora::MemoryRoom;
-using lora::MemoryTier;
 
 void AdapterPins::settle(Load load, Answer answer) {
   for (auto wish = wishes_.begin(); wish != wishes_.end();)
@@ -39,20 +38,19 @@ bool AdapterPins::settle_one(Wish& wish, Load load, Answer answer) {
 
 Status AdapterPins::pin(AdapterVersion& version) {
   const lora::AdapterId id = version.content->id;
-  version.pinned = memory_.pin(id).ok();
+  version.pinned = memory_.pin(id);
   if (version.pinned) return {};
-  const auto& tiers = memory_.tiers();
-  const auto pinned = tiers.pinned(MemoryTier::kHost), pinnable = tiers.pinnable(MemoryTier::kHost);
+  const auto pinned = book().pinned(), pinnable = book().pinnable();
   if (pinned.adapters >= pinnable.adapters) {
     return resource_exhausted(
         "adapter '{}' cannot be pinned: of the {} that --max-cpu-loras allows in memory {} may be, and {} are; raise it or unpin "
         "another",
-        version.request.lora_name, tiers.budget(MemoryTier::kHost).adapters, pinnable.adapters, pinned.adapters);
+        version.request.lora_name, book().budget().adapters, pinnable.adapters, pinned.adapters);
   }
   return resource_exhausted(
       "adapter '{}' needs {} bytes, and {} of the budget for adapters ({}) may be pinned, {} of which are; raise "
       "--adapter-memory or unpin another",
-      version.request.lora_name, memory_.size_bytes(id), pinnable.bytes, budget_bytes(), pinned.bytes);
+      version.request.lora_name, book().at(id).size_bytes, pinnable.bytes, book().budget().bytes, pinned.bytes);
 }
 
 void AdapterPins::unpin(AdapterVersion& version) {
@@ -67,8 +65,8 @@ void AdapterPins::review(const AdapterContent& content) {
 // Whether its content can come to memory now; before its first load nobody knows.
 Status AdapterPins::room_for(const AdapterVersion& version) const {
   if (version.content == nullptr) return {};
-  const int64_t bytes = memory_.size_bytes(version.content->id), budget = budget_bytes();
-  switch (memory_.tiers().ask(version.content->id, bytes).room) {
+  const int64_t bytes = book().at(version.content->id).size_bytes, budget = book().budget().bytes;
+  switch (book().room_for(version.content->id)) {
     case MemoryRoom::kFits:
     case MemoryRoom::kFitsAfterEviction: return {};
     case MemoryRoom::kTooLarge:
@@ -76,12 +74,11 @@ Status AdapterPins::room_for(const AdapterVersion& version) const {
                        version.request.lora_name, bytes, budget);
     case MemoryRoom::kNoRoom: break;
   }
-  const auto most = memory_.tiers().budget(MemoryTier::kHost).adapters;
-  if (memory_.tiers().used(MemoryTier::kHost).adapters == most) {
+  const auto most = book().budget().adapters;
+  if (book().used().adapters == most) {
     return resource_exhausted(
         "adapter '{}' is not in memory, and as many as --max-cpu-loras allows ({}) are, in use or pinned; raise it, unpin "
-        "another "
-        "or try again later",
+        "another or try again later",
         version.request.lora_name, most);
   }
   return resource_exhausted(

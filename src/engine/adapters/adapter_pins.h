@@ -33,7 +33,7 @@ class AdapterPins {
   Status pin(AdapterVersion& version);
   void unpin(AdapterVersion& version);
   Status room_for(const AdapterVersion& version) const;
-  int64_t budget_bytes() const { return memory_.tiers().budget_bytes(lora::MemoryTier::kHost); }
+  const lora::LoRAMemoryManager& book() const { return memory_.book(); }
 
   sched::AdapterMemory& memory_;
   std::vector<Wish> wishes_;

@@ -47,7 +47,7 @@ class AdapterPinsTest : public ::testing::Test {
                    last_ = status;
                  });
   }
-  bool is_pinned(const AdapterContent& content) const { return memory_.tiers().find(content.id)->pinned.has_value(); }
+  bool is_pinned(const AdapterContent& content) const { return memory_.book().at(content.id).pinned; }
 
   sched::AdapterMemory memory_{100};
   AdapterPins pins_{memory_};
@@ -124,8 +124,8 @@ TEST_F(AdapterPinsTest, ALoadForARequestIsWaitedForToo) {
   const auto a = unknown("a");
   hold(a, content(40));
   const AdapterId id = a->content->id;
-  memory_.join(lora::AdapterKey{1}, {&id, 1});
-  EXPECT_EQ(memory_.acquire(lora::AdapterKey{1}), sched::Residency::kLoading);
+  sched::Voice& voice = memory_.join({{id, 1.0F}});
+  EXPECT_EQ(memory_.acquire(voice), sched::Residency::kLoading);
   wish(a, true);
   settle();
   EXPECT_THAT(loads_, IsEmpty());
@@ -143,7 +143,7 @@ TEST_F(AdapterPinsTest, EqualContentsStayPinnedWhileOneNameIs) {
   wish(a, true);
   wish(same, true);
   settle();
-  EXPECT_EQ(memory_.tiers().pinned_bytes(lora::MemoryTier::kHost), 40);
+  EXPECT_EQ(memory_.book().pinned().bytes, 40);
   wish(a, false);
   settle();
   EXPECT_TRUE(is_pinned(*a->content));

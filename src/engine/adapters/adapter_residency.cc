@@ -128,6 +128,36 @@ AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
   return join_voice(request) ? Arrival::kKnown : Arrival::kFailed;
 }
 
+// A version that cannot be read is left for another: by files that were refused for what their name stood for before, while that
+// is in memory; by one whose files are gone for what the name stands for now.
+Status AdapterResidency::choose_version(VersionUse& use) {
+  const AdapterVersion& version = *use.version;
+  if (!use.failed() || in_memory(version)) return {};
+  auto other = version.older != nullptr && in_memory(*version.older) ? version.older : registry_.present(version);
+  if (other == nullptr || other == use.version || (!other->failure.ok() && !in_memory(*other))) return version.failure;
+  if (other == version.older && !in_memory(*other)) return version.failure;  // its files are the refused ones
+  use.failures_before = other->failures;
+  use.version = std::move(other);
+  return {};
+}
+
+bool AdapterResidency::is_stranded(const EngineRequest& request) const {
+  if (request.voice == nullptr || request.holds_adapter) return false;
+  return std::any_of(request.adapters.begin(), request.adapters.end(), [this](const VersionUse& use) {
+    const auto& content = use.version->content;
+    return use.failed() && content != nullptr && !memory_.resident(content->id) && !memory_.loading(content->id);
+  });
+}
+
+void AdapterResidency::start_over(EngineRequest& request) {
+  leave(request);
+  request.adapter_key = lora::kBaseKey;
+  request.adapter_ids.clear();
+  request.activation_token = 0;
+  request.activated_root.reset();
+  request.prefix_root = cache::make_prefix_root({}, request.cache_salt);
+}
+
 // Requests of the base were checked when they were read; of others, all that is known only now is what their adapters bring.
 Status AdapterResidency::check_tokens(const EngineRequest& request) const {
   int64_t vocab = executor_.facts().vocab_size;
@@ -146,7 +176,7 @@ Status AdapterResidency::check_tokens(const EngineRequest& request) const {
 bool AdapterResidency::join_voice(EngineRequest& request) {
   request.adapter_status = check_tokens(request);
   if (!request.adapter_status.ok()) return false;
-  std::vector<RequestVoice::Term> terms;
+  std::vector<sched::VoiceTerm> terms;
   std::vector<cache::AdapterIdentity> identities;
   int32_t activation = 0;
   for (const auto& use : request.adapters) {
@@ -168,15 +198,14 @@ bool AdapterResidency::join_voice(EngineRequest& request) {
       activation = last_occurrence(request.tokens, content->invocation_tokens);
       if (activation < 0) return true;  // never invoked: the base answers, as PEFT has it
     }
-    terms.push_back({content, use.scale});
+    terms.push_back({content->id, use.scale});
     identities.push_back({content->digest, use.scale});
   }
-  RequestVoice& voice = voices_.join(std::move(terms));
+  sched::Voice& voice = memory_.join(std::move(terms));
+  request.voice = &voice;
   request.adapter_key = voice.key;
   request.adapter_ids = voice.adapters;
   request.activation_token = activation;
-  memory_.join(voice.key, voice.adapters);
-  request.voice = &voice;
   const auto root = cache::make_prefix_root(identities, request.cache_salt);
   (activation > 0 ? request.activated_root : request.prefix_root) = root;
   return true;
@@ -193,61 +222,56 @@ std::vector<AnswerAdapter> AdapterResidency::describe(const EngineRequest& reque
 }
 
 void AdapterResidency::leave(EngineRequest& request) {
-  if (request.voice == nullptr) return;
-  memory_.leave(request.voice->key);
-  leave_voice(request);
+  if (request.voice != nullptr) memory_.leave(*std::exchange(request.voice, nullptr));
 }
-
-void AdapterResidency::leave_voice(EngineRequest& request) { voices_.leave(*std::exchange(request.voice, nullptr)); }
 
 Residency AdapterResidency::acquire(sched::Request& scheduled) {
   EngineRequest& request = engine_request(scheduled);
-  RequestVoice& voice = *request.voice;
+  sched::Voice& voice = *request.voice;
   request.adapter_status = failure_of(request);
   request.adapter_unusable = !request.adapter_status.ok();
   if (request.adapter_unusable) return Residency::kFailed;
-  const Residency answer = memory_.acquire(voice.key);
+  const Residency answer = memory_.acquire(voice);
   carry_out(&request);
-  if (answer == Residency::kFailed) request.adapter_status = too_much(voice.key);
+  if (answer == Residency::kFailed) request.adapter_status = too_much(voice);
   if (answer != Residency::kResident) return answer;
-  if (memory_.holders(voice.key) == 1) {
+  if (voice.holders == 1) {
     const auto placed = register_weights(voice);
     if (placed.ok() && *placed == lora::Readiness::kComing) {
-      memory_.hand_back(voice.key);
+      memory_.hand_back(voice);
       return Residency::kLoading;
     }
     request.adapter_status = placed.status();
   }
   if (request.adapter_status.code() == Code::kUnavailable) {  // who runs has the device's slots
     request.adapter_status = {};
-    memory_.hand_back(voice.key);
+    memory_.hand_back(voice);
     return Residency::kNoRoom;
   }
   if (!request.adapter_status.ok()) {
-    memory_.release(voice.key);
-    leave_voice(request);
+    memory_.release(*std::exchange(request.voice, nullptr));
     return Residency::kFailed;
   }
-  for (const auto& term : voice.terms) publish(*term.content);
+  for (const lora::AdapterId id : voice.adapters) publish(contents_.at(id));
   return Residency::kResident;
 }
 
 bool AdapterResidency::prefetch(sched::Request& scheduled) {
   EngineRequest& request = engine_request(scheduled);
   if (!failure_of(request).ok()) return true;  // acquire() says so
-  const bool had_room = memory_.prefetch(request.voice->key);
+  const bool had_room = memory_.prefetch(*request.voice);
   carry_out(&request);
   return had_room;
 }
 
-Status AdapterResidency::too_much(lora::AdapterKey key) const {
-  const auto needed = memory_.needed(key), usable = memory_.usable(key);
+Status AdapterResidency::too_much(const sched::Voice& voice) const {
+  const auto needed = memory_.needed(voice), usable = memory_.usable(voice);
   if (needed.adapters > usable.adapters) {
     return too_large(
         "it needs {} adapters in memory at once, but {} of those that --max-cpu-loras allows ({}) are not pinned for others; "
         "raise "
         "it, mix fewer or unpin some",
-        needed.adapters, usable.adapters, memory_.tiers().budget(lora::MemoryTier::kHost).adapters);
+        needed.adapters, usable.adapters, memory_.book().budget().adapters);
   }
   return too_large(
       "its adapters need {} bytes in memory, but {} of the budget for adapters ({}) are not pinned for others; raise "
@@ -255,10 +279,10 @@ Status AdapterResidency::too_much(lora::AdapterKey key) const {
       needed.bytes, usable.bytes, budget_bytes());
 }
 
-Result<lora::Readiness> AdapterResidency::register_weights(const RequestVoice& voice) {
+Result<lora::Readiness> AdapterResidency::register_weights(const sched::Voice& voice) {
   return or_out_of_memory("its adapters cannot be brought to the device", [&] {
     lora::PackedVoice weights;
-    for (const auto& term : voice.terms) weights.push_back({term.content->packed, term.factor});
+    for (const auto& term : voice.terms) weights.push_back({contents_.at(term.adapter).packed, term.factor});
     return executor_.add_adapter(voice.key, std::move(weights));
   });
 }
@@ -274,12 +298,11 @@ Status AdapterResidency::failure_of(const EngineRequest& request) const {
 
 void AdapterResidency::release(sched::Request& scheduled) {
   EngineRequest& request = engine_request(scheduled);
-  const RequestVoice& voice = *request.voice;
-  memory_.release(voice.key);
-  if (memory_.holders(voice.key) == 0) executor_.remove_adapter(voice.key);
-  for (const auto& term : voice.terms) publish(*term.content);
+  sched::Voice& voice = *std::exchange(request.voice, nullptr);
+  if (voice.holders == 1) executor_.remove_adapter(voice.key);
+  memory_.release(voice);
+  for (const lora::AdapterId id : request.adapter_ids) publish(contents_.at(id));
   for (const auto& use : request.adapters) registry_.note_use(*use.version, /*is_new=*/false);
-  leave_voice(request);
 }
 
 // Its weights, whichever version they came by.
@@ -289,7 +312,9 @@ bool AdapterResidency::in_memory(const AdapterVersion& version) const {
 
 // What AdapterMemory has of it, for those who list adapters.
 void AdapterResidency::publish(const AdapterContent& content) {
-  content.place->set(memory_.resident(content.id) ? AdapterState::kResident : AdapterState::kOnDisk, memory_.holders(content.id));
+  const lora::MemoryRecord& known = memory_.book().at(content.id);
+  content.place->set(known.resident() ? AdapterState::kResident : AdapterState::kOnDisk,
+                     known.used_by(lora::MemoryUse::kRequest));
 }
 
 }  // namespace choral::engine

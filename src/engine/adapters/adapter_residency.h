@@ -1,5 +1,5 @@
 // Which adapters are in memory, for whom. It brings together what the loader packed (AdapterRegistry), what is known of contents
-// (AdapterContents), what may stay (AdapterMemory, which decides, and AdapterPins) and who asks (RequestVoices), and tells the
+// (AdapterContents), what may stay and who asks (AdapterMemory, which decides, and AdapterPins), and tells the
 // scheduler which requests can run.
 // A request passes three times: arrive() (its adapters are named), acquire() and release() by the scheduler, leave() at its end.
 // One that waits while its adapter's bytes are lost starts over, with the name's meaning by then. Engine thread only; a
@@ -14,7 +14,6 @@
 #include "engine/adapters/adapter_contents.h"
 #include "engine/adapters/adapter_pins.h"
 #include "engine/adapters/adapter_registry.h"
-#include "engine/adapters/request_voices.h"
 #include "engine/engine_request.h"
 #include "engine/executor.h"
 #include "sched/adapter_gate.h"
@@ -57,10 +56,10 @@ class AdapterResidency : public sched::AdapterGate {
   void release(sched::Request& request) override;
 
   // What is in memory, and what room is reserved for.
-  int64_t resident_bytes() const { return memory_.tiers().used_bytes(lora::MemoryTier::kHost); }
-  int64_t budget_bytes() const { return memory_.tiers().budget_bytes(lora::MemoryTier::kHost); }
+  int64_t resident_bytes() const { return memory_.book().used().bytes; }
+  int64_t budget_bytes() const { return memory_.book().budget().bytes; }
   int64_t loads() const { return loads_; }
-  int64_t evictions() const { return memory_.tiers().evictions(); }
+  int64_t evictions() const { return memory_.book().evictions(); }
   size_t content_count() const { return contents_.size(); }
 
  private:
@@ -72,10 +71,9 @@ class AdapterResidency : public sched::AdapterGate {
   Status check_tokens(const EngineRequest& request) const;
   void drop_unnamed();
   bool join_voice(EngineRequest& request);
-  void leave_voice(EngineRequest& request);
-  Result<lora::Readiness> register_weights(const RequestVoice& voice);
+  Result<lora::Readiness> register_weights(const sched::Voice& voice);
   Status failure_of(const EngineRequest& request) const;
-  Status too_much(lora::AdapterKey key) const;
+  Status too_much(const sched::Voice& voice) const;
   void carry_out(const EngineRequest* request);
   void publish(const AdapterContent& content);
 
@@ -84,7 +82,6 @@ class AdapterResidency : public sched::AdapterGate {
   sched::AdapterMemory memory_;
   AdapterPins pins_{memory_};
   AdapterContents contents_;
-  RequestVoices voices_;
   std::vector<LoadedAdapter> loaded_;
   std::vector<lora::AdapterId> loads_wanted_, drops_wanted_;  // carry_out()'s own
   bool may_be_stranded_ = false;

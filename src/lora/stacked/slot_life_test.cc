@@ -89,8 +89,8 @@ TEST_F(SlotLifeTest, AVoiceThatBeginsAgainIsNotCopiedAgain) {
   EXPECT_EQ(adapters->memory().evictions(), 0);
   int64_t bytes = 0;
   for (int32_t slot = 0; slot < 3; ++slot) bytes += adapters->pool().slot_bytes(slot);
-  EXPECT_GT(adapters->memory().used_bytes(MemoryTier::kDevice), 0);
-  EXPECT_LE(adapters->memory().used_bytes(MemoryTier::kDevice), bytes);
+  EXPECT_GT(adapters->memory().used().bytes, 0);
+  EXPECT_LE(adapters->memory().used().bytes, bytes);
 }
 
 TEST_F(SlotLifeTest, WhatTheHostDropsFreesItsSlot) {
@@ -108,7 +108,7 @@ TEST_F(SlotLifeTest, WhatTheHostDropsFreesItsSlot) {
   EXPECT_TRUE(is_copied(*adapters, AdapterKey(2), comes)) << "in larger stacks, which the dropped one is not copied to";
   EXPECT_TRUE(has_slot(*adapters, stays)) << "unused for longer, but nobody's slot was short";
   EXPECT_EQ(adapters->memory().evictions(), 0);
-  EXPECT_EQ(adapters->memory().used(MemoryTier::kDevice).adapters, 3);
+  EXPECT_EQ(adapters->memory().used().adapters, 3);
 }
 
 // Voices that begin, end, and are dropped by the host, against a list in the order of their use. Slots are short, or memory is.

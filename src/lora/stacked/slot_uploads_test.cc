@@ -262,7 +262,7 @@ TEST(SlotUploads, WhatCannotBeMadeIsTheHosts) {
   EXPECT_EQ(device.add(1, voice), Readiness::kReady);
   EXPECT_THAT(device.adapters->take_notes(),
               ElementsAre(AllOf(HasSubstr("is computed on the host"), HasSubstr("does not fit into float16"))));
-  EXPECT_EQ(device.adapters->memory().used(MemoryTier::kDevice).adapters, 0) << "its slot is free";
+  EXPECT_EQ(device.adapters->memory().used().adapters, 0) << "its slot is free";
   EXPECT_EQ(device.add(2, fine), Readiness::kComing);
 }
 

@@ -68,15 +68,14 @@ void for_each_run(const LoRABatch& batch, Visit visit) {
 StackedAdapters::StackedAdapters(const Context& ctx, std::span<const LoRATarget> targets, const LoRAMemoryPoolSize& size)
     : ctx_(ctx),
       pool_(ctx, targets, size),
-      memory_({.device_bytes = size.budget_bytes > 0 ? size.budget_bytes : std::numeric_limits<int64_t>::max(),
-               .host_bytes = std::numeric_limits<int64_t>::max()}) {}
+      memory_({size.budget_bytes > 0 ? size.budget_bytes : std::numeric_limits<int64_t>::max(), kAnyNumber}) {}
 
 Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ctx, std::span<const LoRATarget> targets,
                                                                const LoRAMemoryPoolSize& size, int64_t max_voices,
                                                                int64_t max_tokens) {
   std::unique_ptr<StackedAdapters> adapters(new StackedAdapters(ctx, targets, size));
   // Each slot's tenant is known beforehand: a voice that was copied finds its place in the book without new memory.
-  for (int32_t slot = 0; slot < size.max_slots; ++slot) adapters->memory_.reserve(tenant(slot), 0);
+  for (int32_t slot = 0; slot < size.max_slots; ++slot) adapters->memory_.add_adapter(tenant(slot), 0);
   adapters->processor_.reserve(max_tokens);
   adapters->mapping_.reserve(max_tokens, max_voices);
   adapters->voices_.reserve(static_cast<size_t>(max_voices) + 1);

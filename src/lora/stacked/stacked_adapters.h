@@ -1,7 +1,7 @@
 // Adapters on a device with memory of its own: the counterpart of PunicaWrapper for stacks. A voice of the step gets a slot of
 // LoRAMemoryPool, with its A and B in the device's memory. Layers then run the table's stacked operators over all rows at once.
 // A slot is a voice's from its begin to its end. Its contents stay for when the same adapters begin again, until the host drops
-// one of them or another voice needs the slot; the one unused for longest leaves (LoRAMemoryManager's device tier). Where all
+// one of them or another voice needs the slot; the one unused for longest leaves (LoRAMemoryManager). Where all
 // slots are in use, a new voice waits. Where the device takes copies beside its steps, slots are written so (SlotUploads), and a
 // voice waits for its slot. The host computes a voice that the device cannot hold even alone, with a note that says why. So a
 // voice is always computed by the same arithmetic.

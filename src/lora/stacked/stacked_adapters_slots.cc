@@ -34,7 +34,7 @@ Result<Readiness> StackedAdapters::activate_adapter(AdapterKey key, const Packed
     }
   }
   slot_of_.emplace(key, slot);
-  if (slot != kOnHost) memory_.acquire(tenant(slot));
+  if (slot != kOnHost) memory_.acquire(tenant(slot), MemoryUse::kRequest);
   return Readiness::kReady;
 }
 
@@ -42,8 +42,7 @@ void StackedAdapters::clear_dropped() {
   for (int32_t slot = 0; slot < pool_.slot_count(); ++slot) {
     if (pool_.coming(slot) || !pool_.dropped(slot)) continue;
     pool_.clear(slot);
-    const Status left = memory_.drop(tenant(slot), MemoryTier::kDevice);
-    CHORAL_CHECK(left.ok(), left.message());
+    memory_.drop(tenant(slot));
   }
 }
 
@@ -65,7 +64,7 @@ Result<int32_t> StackedAdapters::place(const PackedVoice& voice) {
     placed = pool_.put(voice);
   }
   if (no_room()) {
-    full_ = memory_.used(MemoryTier::kDevice).adapters > 0;
+    full_ = memory_.used().adapters > 0;
     if (full_) return unavailable("adapters that run have the device's slots: {}", placed.status().message());
     pool_.clear_all();  // the stacks that others left may be what is in the way
     placed = pool_.put(voice);
@@ -97,13 +96,12 @@ Status StackedAdapters::write(LoRAMemoryPool::Placed placed) {
     return Status();
   });
   if (begun.ok()) {
-    memory_.acquire(tenant(slot));  // until it is written
+    memory_.acquire(tenant(slot), MemoryUse::kLoad);
     ++coming_;
     return {};
   }
   pool_.clear(slot);
-  const Status left = memory_.drop(tenant(slot), MemoryTier::kDevice);
-  CHORAL_CHECK(left.ok(), left.message());
+  memory_.drop(tenant(slot));
   return begun;
 }
 
@@ -143,7 +141,7 @@ void StackedAdapters::end_upload(SlotUpload& upload) {
   const bool device_fails = !upload.device.ok();
   if (device_fails) ctx_.session.fail(std::move(upload.device));
   pool_.finish(upload.slot, upload.write, device_fails ? Status() : std::move(upload.made));
-  memory_.release(tenant(upload.slot));
+  memory_.release(tenant(upload.slot), MemoryUse::kLoad);
   full_ = false;
   if (--coming_ == 0) drains_ = false;
 }
@@ -152,8 +150,7 @@ void StackedAdapters::end_upload(SlotUpload& upload) {
 Result<int32_t> StackedAdapters::give_up(int32_t slot, const PackedVoice& voice) {
   Status why = pool_.failure(slot);
   pool_.clear(slot);
-  const Status left = memory_.drop(tenant(slot), MemoryTier::kDevice);
-  CHORAL_CHECK(left.ok(), left.message());
+  memory_.drop(tenant(slot));
   if (why.code() == Code::kResourceExhausted) return why;
   return leave_to_host(voice, why);
 }
@@ -171,7 +168,7 @@ void StackedAdapters::deactivate_adapter(AdapterKey key) {
   const auto known = slot_of_.find(key);
   if (known == slot_of_.end()) return;
   if (known->second != kOnHost) {
-    memory_.release(tenant(known->second));
+    memory_.release(tenant(known->second), MemoryUse::kRequest);
     full_ = false;
   }
   slot_of_.erase(known);
