@@ -53,6 +53,15 @@ constexpr std::array kSettings{
     CHORAL_SETTING(presence_penalty),
     CHORAL_SETTING(frequency_penalty),
     CHORAL_SETTING(repetition_penalty),
+    CHORAL_SETTING(penalty_last_n),
+    CHORAL_SETTING(typical_p),
+    CHORAL_SETTING(top_n_sigma),
+    CHORAL_SETTING(xtc_probability),
+    CHORAL_SETTING(xtc_threshold),
+    CHORAL_SETTING(dry_multiplier),
+    CHORAL_SETTING(dry_base),
+    CHORAL_SETTING(dry_allowed_length),
+    CHORAL_SETTING(dry_penalty_last_n),
     Setting{"seed",
             [](std::string_view n, std::string_view v, SamplingParams& p) {
               if (v == "none" || v == "-1") return p.seed.reset(), Status();

@@ -38,7 +38,7 @@ constexpr std::string_view kCpus = "taskset or numactl in front of the command; 
 constexpr std::string_view kPriority = "nice in front of the command";
 constexpr std::string_view kRope = "nothing: the model's files say how positions are turned";
 constexpr std::string_view kSamplers =
-    "nothing: there are --temperature, --top-k, --top-p, --min-p and three penalties over prompt and answer";
+    "nothing: the filters of `choral generate --help` stand in one order, and there are no others";
 constexpr std::string_view kForms = "`structured_outputs` or `response_format` of a request or of a line of --input";
 constexpr std::string_view kSpeculation = "nothing: no tokens are guessed ahead";
 constexpr std::string_view kSlots = "nothing: there are no slots; any answer may use the whole context";
@@ -126,10 +126,7 @@ constexpr ForeignFlag kForeign[] = {
      "nothing: a context is never cut in silence; `choral chat` leaves out the oldest messages"},
     {"--no-context-shift", kNone, kAny, kAlways},
     {"--samplers --sampler-seq --sampling-seq", kOne, kNever, kSamplers},
-    {"--typical --typical-p --top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --repeat-last-n --dry-multiplier "
-     "--dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --adaptive-target --adaptive-decay "
-     "--dynatemp-range --dynatemp-exp --mirostat-lr --mirostat-ent",
-     kOne, kNever, kSamplers},
+    {"--adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp --mirostat-lr --mirostat-ent", kOne, kNever, kSamplers},
     {"--mirostat", kOne, "0", kSamplers},
     {"-l --logit-bias", kOne, kNever, "`logit_bias` of a request or of a line of --input"},
     {"--grammar --grammar-file -j --json-schema -jf --json-schema-file", kOne, kNever, kForms},
@@ -222,6 +219,9 @@ constexpr ForeignFlag kForeign[] = {
      kNone, kNever, kSpeculation},
     // … what a server has where there is no request yet
     {"--seed", kOne, kNever, "--engine-seed N"},
+    {"--typical --typical-p --top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --repeat-last-n --dry-multiplier "
+     "--dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker",
+     kOne, kNever, kRequest},
     {"-n --predict --n-predict --temp --temperature --top-k --top-p --min-p --repeat-penalty --presence-penalty "
      "--frequency-penalty",
      kOne, kNever, kRequest},

@@ -52,6 +52,20 @@ void SamplingFlags::put_over(SamplingParams& params) const {
   put(presence_penalty, params.presence_penalty);
   put(frequency_penalty, params.frequency_penalty);
   put(repetition_penalty, params.repetition_penalty);
+  put(penalty_last_n, params.penalty_last_n);
+  put(typical_p, params.typical_p);
+  put(top_n_sigma, params.top_n_sigma);
+  put(xtc_probability, params.xtc_probability);
+  put(xtc_threshold, params.xtc_threshold);
+  put(dry_multiplier, params.dry_multiplier);
+  put(dry_base, params.dry_base);
+  put(dry_allowed_length, params.dry_allowed_length);
+  put(dry_penalty_last_n, params.dry_penalty_last_n);
+  if (dry_sequence_breakers == std::vector<std::string>{"none"}) {
+    params.dry_sequence_breakers.clear();
+  } else if (!dry_sequence_breakers.empty()) {
+    params.dry_sequence_breakers = dry_sequence_breakers;
+  }
   if (logprobs) params.logprobs = logprobs;
   if (prompt_logprobs) params.prompt_logprobs = prompt_logprobs;
   if (seed) params.seed = seed;
@@ -97,6 +111,18 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   option("--presence-penalty", flags.presence_penalty, "-2 to 2", "X");
   option("--frequency-penalty", flags.frequency_penalty, "-2 to 2", "X");
   option("--repetition-penalty,--repeat-penalty", flags.repetition_penalty, "above 0; 1 = none", "X");
+  option("--repeat-last-n", flags.penalty_last_n, "these three look at so many last tokens; -1 = all, 0 = off", "N");
+  option("--typical,--typical-p", flags.typical_p, "choose among locally typical tokens that together have p; 1 = off", "X");
+  option("--top-n-sigma,--top-nsigma", flags.top_n_sigma, "logits within n standard deviations of the largest; -1 = off", "X");
+  option("--xtc-probability", flags.xtc_probability, "how often the likeliest tokens are dropped; 0 = off", "X");
+  option("--xtc-threshold", flags.xtc_threshold, "all that have this probability, but the last of them (0.1)", "X");
+  option("--dry-multiplier", flags.dry_multiplier, "DRY, against repetitions; 0 = off", "X");
+  option("--dry-base", flags.dry_base, "how its penalty grows with each repeated token (1.75)", "X");
+  option("--dry-allowed-length", flags.dry_allowed_length, "repetitions of fewer tokens are free (2)", "N");
+  option("--dry-penalty-last-n", flags.dry_penalty_last_n, "it looks at so many last tokens; -1 = all, 0 = off", "N");
+  option("--dry-sequence-breaker", flags.dry_sequence_breakers,
+         "no repetition goes over this text; may be repeated; none = no such text (newline, :, \", *)", "TEXT")
+      ->allow_extra_args(false);
   option("--logprobs", flags.logprobs, "also give the log probabilities of the N likeliest (with --json)", "N");
   option("--prompt-logprobs", flags.prompt_logprobs, "the same for the prompt's tokens", "N");
   app.add_flag("--ignore-eos", flags.ignore_eos, "do not stop at the model's end token")->group("Sampling");

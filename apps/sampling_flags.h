@@ -19,6 +19,9 @@ namespace choral::apps {
 struct SamplingFlags {
   std::optional<int> max_tokens, min_tokens, n, top_k, logprobs, prompt_logprobs;
   std::optional<float> temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
+  std::optional<float> typical_p, top_n_sigma, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
+  std::optional<int> penalty_last_n, dry_allowed_length, dry_penalty_last_n;
+  std::vector<std::string> dry_sequence_breakers;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   bool ignore_eos = false;

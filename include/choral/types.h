@@ -23,20 +23,33 @@ struct SamplingParams {
   int top_k = 0;             // 0 = all
   float top_p = 1.0f;        // 0 = the most likely alone
   float min_p = 0.0f;
-  float presence_penalty = 0.0f;      // -2 … 2, over the answer
-  float frequency_penalty = 0.0f;     // -2 … 2, over the answer
-  float repetition_penalty = 1.0f;    // > 0, over prompt and answer
+  float typical_p = 1.0f;           // locally typical tokens that together have this probability; 1 = off
+  float top_n_sigma = -1.0f;        // logits within so many standard deviations of the largest; 0 or less = off
+  float xtc_probability = 0.0f;     // how often XTC drops the likeliest tokens but one of those with xtc_threshold; 0 = off
+  float xtc_threshold = 0.1f;       // above 0.5 = off
+  float presence_penalty = 0.0f;    // -2 … 2, over the answer
+  float frequency_penalty = 0.0f;   // -2 … 2, over the answer
+  float repetition_penalty = 1.0f;  // > 0, over prompt and answer
+  int penalty_last_n = -1;          // the three look at so many last tokens of prompt and answer; -1 = all, 0 = off
+  // DRY, as llama.cpp has it: a token that would go on with a repetition of `dry_allowed_length` or more tokens loses
+  // multiplier · base^(length − allowed). A breaker ends what can be repeated.
+  float dry_multiplier = 0.0f;  // 0 = off
+  float dry_base = 1.75f;       // >= 1
+  int dry_allowed_length = 2;
+  int dry_penalty_last_n = -1;  // among so many last tokens of prompt and answer; -1 = all, 0 = off
+  std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
   std::optional<uint64_t> seed = {};  // same seed = same text in any batch; absent = drawn from the engine's seed
   std::vector<std::string> stop = {};
   std::vector<int32_t> stop_token_ids = {};
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  std::optional<int> logprobs = {};             // the chosen token's and this many most likely ones'
-  std::vector<int32_t> logprob_token_ids = {};  // these tokens' ones, in this order, instead of the most likely ones'
-  std::optional<int> prompt_logprobs = {};      // the same for each prompt token
-  std::vector<std::pair<int32_t, float>> logit_bias = {};
-  std::vector<int32_t> allowed_token_ids = {};  // empty = all
+  std::optional<int> logprobs = {};                        // the chosen token's and this many most likely ones'
+  std::vector<int32_t> logprob_token_ids = {};             // these tokens' ones, in this order, instead of the most likely ones'
+  std::optional<int> prompt_logprobs = {};                 // the same for each prompt token
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // −inf: never
+  std::vector<std::pair<std::string, float>> logit_bias_texts = {};  // the same for each token of a text
+  std::vector<int32_t> allowed_token_ids = {};                       // empty = all
   std::vector<std::string> bad_words = {};
 };
 

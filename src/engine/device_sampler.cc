@@ -55,6 +55,10 @@ void DeviceSampler::place(std::span<const SampledRow> rows) {
 
 void DeviceSampler::add_row(const SampledRow& row) {
   const SamplingRule& rule = *row.rule;
+  if (needs_host(rule)) {
+    rows_.push_back({.temperature = 0, .vocab = static_cast<int32_t>(row.vocab)});
+    return;
+  }
   const auto& settings = rule.settings;
   kernels::RowSampling to{.temperature = settings.temperature,
                           .top_p = settings.top_p,
@@ -104,7 +108,8 @@ void DeviceSampler::add_edits(const SampledRow& row, kernels::RowSampling& to) {
   for (const auto& word : rule.bad_words) {
     if (completes(row.tokens, word)) ban(std::span(word).last(1), row.vocab);
   }
-  if (has_penalties(rule.penalties)) add_penalties(row, begin);
+  if (has_penalties(rule)) add_penalties(row, begin);
+  add_dry(row);
   for (size_t i = begin; i < edits_.size(); ++i) edit_places_[edits_[i].token] = kNone;
   to.edit_begin = static_cast<int32_t>(begin);
   to.edit_count = static_cast<int32_t>(edits_.size() - begin);
@@ -113,15 +118,24 @@ void DeviceSampler::add_edits(const SampledRow& row, kernels::RowSampling& to) {
 void DeviceSampler::add_penalties(const SampledRow& row, size_t begin) {
   const auto& penalties = row.rule->penalties;
   const bool repetition = penalties.repetition != 1.0f;
-  for (const int32_t t : repetition ? row.tokens : row.output()) {
+  for (const int32_t t : repetition ? row.penalized() : row.penalized_output()) {
     if (names_logit(t, row.vocab)) edit_of(t).repetition = penalties.repetition;
   }
-  for (const int32_t t : row.output()) {
+  for (const int32_t t : row.penalized_output()) {
     if (names_logit(t, row.vocab)) edit_of(t).frequency += 1.0f;  // how often, for now
   }
   for (auto& edit : std::span(edits_).subspan(begin)) {
     edit.presence = edit.frequency > 0 ? penalties.presence : 0.0f;
     edit.frequency *= penalties.frequency;
+  }
+}
+
+// Subtracted last, as a presence is.
+void DeviceSampler::add_dry(const SampledRow& row) {
+  Arena& scratch = ctx_.kernel.scratch;
+  const Arena::Mark mark(scratch);
+  for (const auto& [token, penalty] : kernels::dry_penalties(row.tokens, row.rule->dry, row.rule->dry_breakers, scratch)) {
+    if (names_logit(token, row.vocab)) edit_of(token).presence += penalty;
   }
 }
 
@@ -147,6 +161,7 @@ void DeviceSampler::sample(MatrixView<float> logits, std::span<const SampledRow>
   const auto* top = reinterpret_cast<const kernels::TokenLogprob*>(choices + rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const SampledRow& row = rows[i];
+    if (needs_host(*row.rule)) continue;
     SampledToken& out = *row.out;
     out.token = choices[i].token;
     out.status = kernels::status_of(choices[i].outcome);

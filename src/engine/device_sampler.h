@@ -1,7 +1,7 @@
 // A step's tokens where the device samples (Session::samples): logits stay in its memory. The rows' rules become values
 // (kernels/sampling/sampled_rows.h) that go to the device before the forward pass, so that no copy comes between its operators.
 // Tokens, and the log-probabilities that were asked for, come back in one copy. The answers are the sampler's (sampler.h), up to
-// the rounding of the device's own e^x.
+// the rounding of the device's own e^x. Rows that need the host (sampling_rule.h) have their place here, but get no token.
 // Engine thread. Lists grow to the largest step's. A request with penalties has edits that grow with its tokens, by doubling.
 #pragma once
 
@@ -30,6 +30,7 @@ class DeviceSampler {
   void add_mask(const SampledRow& row, kernels::RowSampling& to);
   void add_edits(const SampledRow& row, kernels::RowSampling& to);
   void add_penalties(const SampledRow& row, size_t begin);  // of its edits
+  void add_dry(const SampledRow& row);
   kernels::LogitEdit& edit_of(int32_t token);
   void ban(std::span<const int32_t> tokens, int64_t vocab);
 

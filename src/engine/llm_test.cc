@@ -92,6 +92,42 @@ TEST_F(LlmTest, LogitBiasAndAllowedIds) {
   EXPECT_EQ(run(request).completions[0].token_ids, std::vector<int32_t>(8, 77));
 }
 
+TEST_F(LlmTest, ATextIsBiasedTokenByToken) {
+  auto request = greedy_request(random_prompt(20, 2), 8);
+  const auto ids = *llm_->tokenize("hello", false);
+  request.sampling.logit_bias_texts = {{"hello", 100.0F}};
+  const auto tokens = run(request).completions[0].token_ids;
+  for (const int32_t token : tokens) EXPECT_NE(std::find(ids.begin(), ids.end(), token), ids.end());
+  request.sampling.logit_bias_texts = {};
+  for (const int32_t id : ids) request.sampling.logit_bias.emplace_back(id, 100.0F);
+  EXPECT_EQ(run(request).completions[0].token_ids, tokens);
+}
+
+// The most tokens that stand in the answer twice, one after the other.
+int longest_repeat(const std::vector<int32_t>& tokens) {
+  int longest = 0;
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      int length = 0;
+      while (length <= static_cast<int>(j) && tokens[j - static_cast<size_t>(length)] == tokens[i - static_cast<size_t>(length)])
+        ++length;
+      longest = std::max(longest, length);
+    }
+  }
+  return longest;
+}
+
+TEST_F(LlmTest, DryEndsARepetitionUnlessItIsABreakers) {
+  auto request = greedy_request(random_prompt(20, 2), 60);
+  request.sampling.logit_bias = {{77, 100.0F}};
+  ASSERT_EQ(longest_repeat(run(request).completions[0].token_ids), 59);
+  request.sampling.dry_multiplier = 100;
+  request.sampling.dry_base = 100;
+  EXPECT_LT(longest_repeat(run(request).completions[0].token_ids), 6);
+  request.sampling.dry_sequence_breakers = {llm_->detokenize({77})};
+  EXPECT_EQ(longest_repeat(run(request).completions[0].token_ids), 59);
+}
+
 TEST_F(LlmTest, AnAnswerWhoseBansExcludeEachOtherIsNoDamage) {
   auto request = greedy_request(random_prompt(20, 1), 8);
   request.sampling.allowed_token_ids = request.sampling.stop_token_ids = {11};

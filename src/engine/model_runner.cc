@@ -42,6 +42,7 @@ ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& mode
   step_requests_.reserve(max_items);
   sampled_places_.reserve(max_items);
   sampled_rows_.reserve(max_items);
+  host_rows_.reserve(max_items);
   slice_places_.reserve(kLogitsSliceRows);
 }
 
@@ -200,8 +201,28 @@ void ModelRunner::sample_next_tokens(MatrixView<const float> hidden, bool on_dev
                                        [](const SampledRow& a, const SampledRow& b) { return a.vocab < b.vocab; });
   const auto logits = ctx_.make_matrix(std::ssize(sampled_rows_), widest->vocab);
   model_.compute_logits(ctx_, batch_, hidden, sampled_places_, logits);
-  if (on_device) return device_sampler_.sample(logits, sampled_rows_);
-  sampler_.sample(platform::host_copy(ctx_, logits), sampled_rows_);
+  if (!on_device) return sampler_.sample(platform::host_copy(ctx_, logits), sampled_rows_);
+  const auto for_host = copy_host_rows(logits);  // the device changes its own in place
+  device_sampler_.sample(logits, sampled_rows_);
+  if (for_host.rows > 0) sampler_.sample(for_host, host_rows_);
+}
+
+// Those of rows that the device does not sample.
+MatrixView<float> ModelRunner::copy_host_rows(MatrixView<const float> logits) {
+  host_rows_.clear();
+  for (const SampledRow& row : sampled_rows_) {
+    if (needs_host(*row.rule)) host_rows_.push_back(row);
+  }
+  if (host_rows_.empty()) return {};
+  const auto count = std::ssize(host_rows_);
+  const MatrixView<float> copies(ctx_.kernel.scratch.make<float>(static_cast<size_t>(count * logits.cols)).data(), count,
+                                 logits.cols);
+  for (int64_t i = 0, to = 0; i < logits.rows && to < count; ++i) {
+    if (!needs_host(*sampled_rows_[static_cast<size_t>(i)].rule)) continue;
+    const auto row = platform::host_copy(ctx_, logits.sub_rows(i, 1)).row_span(0);
+    std::copy(row.begin(), row.end(), copies.row(to++));
+  }
+  return copies;
 }
 
 // With the tokens that the row's adapter brings.

@@ -54,6 +54,7 @@ class ModelRunner {
   void find_sampled_rows(const StepInput& input, StepOutput& out);
   void add_sampled_rows(const StepInput& input, const StepItem& item, const KnownRequest& request, StepOutput& out);
   void sample_next_tokens(MatrixView<const float> hidden, bool on_device);
+  MatrixView<float> copy_host_rows(MatrixView<const float> logits);
   bool is_sound(const StepItem& item, MatrixView<const float> hidden) const;
   void add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden, StepOutput& out);
   int32_t add_embedding(const StepItem& item, KnownRequest& request, MatrixView<const float> hidden,
@@ -84,6 +85,7 @@ class ModelRunner {
   // Rows that give a token, by their place in the batch too.
   std::vector<int32_t> sampled_places_;
   std::vector<SampledRow> sampled_rows_;
+  std::vector<SampledRow> host_rows_;  // those of them that a device which samples leaves to the host
   std::vector<int32_t> slice_places_;  // of rows whose logits are wanted otherwise
 };
 

@@ -61,6 +61,20 @@ Result<std::vector<std::vector<int32_t>>> bad_word_tokens(const text::Tokenizer*
   return sequences;
 }
 
+// Those of ids, and of the tokens that spell each text.
+Result<std::vector<kernels::TokenBias>> biases_of(const SamplingParams& params, const text::Tokenizer* tokenizer) {
+  std::vector<kernels::TokenBias> biases;
+  biases.reserve(params.logit_bias.size());
+  for (const auto& [id, bias] : params.logit_bias) biases.push_back({id, bias});
+  if (params.logit_bias_texts.empty()) return biases;
+  if (tokenizer == nullptr) return unsupported("logit_bias of texts needs a tokenizer, which this model does not have");
+  for (const auto& [text, bias] : params.logit_bias_texts) {
+    CHORAL_TRY(const auto ids, tokenizer->encode(text, {.add_special_tokens = false}));
+    for (const int32_t id : ids) biases.push_back({id, bias});
+  }
+  return biases;
+}
+
 // Of the model's length, that no prompt may take: an embedding is followed by nothing.
 int32_t least_answer(const Request& request) { return request.embedding ? 0 : 1; }
 
@@ -233,7 +247,17 @@ struct RequestReader::ReadPrompt {
   int32_t max_tokens = 0;  // of each answer
 };
 
-Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const RequestTokens& tokens) const {
+Status RequestReader::add_texts(Wish& wish) {
+  const SamplingParams& params = wish.params;
+  CHORAL_TRY(wish.rule.bad_words, bad_word_tokens(wish.tokenizer.get(), params.bad_words));
+  CHORAL_TRY(wish.rule.bias, biases_of(params, wish.tokenizer.get()));
+  if (kernels::is_on(wish.rule.dry)) {
+    CHORAL_TRY(wish.rule.dry_breakers, dry_breakers_.of(wish.tokenizer, params.dry_sequence_breakers));
+  }
+  return {};
+}
+
+Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const RequestTokens& tokens) {
   CHORAL_TRY(const Pooling pooling, pooling_of(request));
   if (request.embedding) request.sampling = {};
   Wish wish{.params = std::move(request.sampling),
@@ -248,7 +272,7 @@ Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const Req
   CHORAL_RETURN_IF_ERROR(check_timeouts(request));
   if (tokens.eos_id) wish.end_ids.push_back(*tokens.eos_id);
   wish.rule = sampling_rule_of(params);
-  CHORAL_TRY(wish.rule.bad_words, bad_word_tokens(wish.tokenizer.get(), params.bad_words));
+  CHORAL_RETURN_IF_ERROR(add_texts(wish));
   const bool keeps_best = completions_made(params) > params.n;
   if (keeps_best && !wish.rule.logprobs) wish.rule.logprobs = 0;  // what the best are told by
   if (!params.ignore_eos) wish.rule.stop_ids = wish.end_ids;
@@ -339,6 +363,8 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
   kept.logprob_token_ids.clear();
   const int32_t highest = highest_token(prompt.tokens, params);
   const auto root = cache::make_prefix_root({}, request.cache_salt);
+  kept.logit_bias_texts.clear();
+  kept.dry_sequence_breakers.clear();
   for (int i = 0; i < made; ++i) {
     auto completion = std::make_unique<EngineRequest>(kept, OutputText(wish.tokenizer, wish.text, room_tokens));
     completion->id = ordinal + static_cast<uint64_t>(i);

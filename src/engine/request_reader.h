@@ -1,7 +1,8 @@
 // Turns a caller's Request into checked engine requests: chat template, tokens, limits, sampling parameters. It runs on the
 // caller's thread, so that a long prompt or a slow template never holds up a step. A refusal says what is wrong and what would be
 // right.
-// Thread-safe: immutable but for a counter and the compiler of grammars, which is made when the first request wants one.
+// Thread-safe: immutable but for a counter, the breakers of DRY and the compiler of grammars, which is made when the first
+// request wants one.
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/dry_breakers.h"
 #include "engine/engine_request.h"
 #include "engine/model_loader.h"
 #include "text/chat_template.h"
@@ -65,7 +67,8 @@ class RequestReader {
   struct Wish;
   struct ReadPrompt;
   // Takes the sampling out of the request.
-  Result<Wish> read_wish(Request& request, const RequestTokens& tokens) const;
+  Result<Wish> read_wish(Request& request, const RequestTokens& tokens);
+  Status add_texts(Wish& wish);  // of the sampling, as tokens, to its rule
   // Takes the prompt out of the request.
   Result<ReadPrompt> read_own_prompt(Request& request, const Wish& wish) const;
   Result<AdmittedRequest> admit(const Request& request, const Wish& wish, ReadPrompt prompt, std::string id);
@@ -88,6 +91,7 @@ class RequestReader {
   std::vector<int32_t> eos_ids_;
   std::atomic<uint64_t> next_id_{1};
 
+  DryBreakers dry_breakers_;
   MakeGrammarCompiler make_grammar_compiler_;
   std::once_flag grammar_compiler_asked_;
   Result<std::unique_ptr<text::GrammarCompiler>> grammar_compiler_ = std::unique_ptr<text::GrammarCompiler>();

@@ -7,7 +7,19 @@ namespace choral::engine {
 namespace {
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-constexpr size_t kScratchBytesPerToken = 32;  // a copy of the row, marks, and candidates with their ids
+// A copy of the row, marks, and candidates with their ids. What typical_p, XTC and DRY need beside it comes with their first
+// rows.
+constexpr size_t kScratchBytesPerToken = 32;
+constexpr uint32_t kXtcDice = 1;  // of random_uniform()'s streams
+
+// Of the row's next token: whether XTC acts is thrown for each.
+kernels::SamplingSettings settings_of(const SamplingRule& rule, uint64_t position) {
+  kernels::SamplingSettings settings = rule.settings;
+  const bool acts = rule.xtc_probability > 0 &&
+                    kernels::random_uniform(rule.seed, position, kXtcDice) < static_cast<double>(rule.xtc_probability);
+  if (!acts) settings.xtc_threshold = kernels::SamplingSettings{}.xtc_threshold;
+  return settings;
+}
 
 // From 1; equal ones in the order of their ids, as top_logprobs() has them.
 int32_t rank_of(std::span<const float> logits, int32_t token) {
@@ -24,7 +36,10 @@ bool completes(std::span<const int32_t> history, std::span<const int32_t> word) 
   return history.size() >= head && std::equal(word.begin(), word.end() - 1, history.end() - static_cast<ptrdiff_t>(head));
 }
 
-bool has_penalties(const kernels::Penalties& p) { return p.repetition != 1.0f || p.frequency != 0.0f || p.presence != 0.0f; }
+bool has_penalties(const SamplingRule& rule) {
+  const auto& p = rule.penalties;
+  return rule.penalty_last_n != 0 && (p.repetition != 1.0f || p.frequency != 0.0f || p.presence != 0.0f);
+}
 
 Sampler::Sampler(const platform::Context& ctx, int64_t vocab) : ctx_(ctx) {
   // Any thread may meet its first row late, so that growing on demand would allocate in the middle of a steady state.
@@ -66,12 +81,18 @@ void Sampler::sample_row(std::span<float> logits, const SampledRow& row, Arena& 
   for (const auto& word : rule.bad_words) {
     if (completes(row.tokens, word)) kernels::ban_tokens(logits, std::span(word).last(1));
   }
-  if (has_penalties(rule.penalties)) kernels::apply_penalties(logits, row.prompt(), output, rule.penalties, scratch);
+  if (has_penalties(rule)) {
+    const auto seen = row.penalized(), given = row.penalized_output();
+    kernels::apply_penalties(logits, seen.first(seen.size() - given.size()), given, rule.penalties, scratch);
+  }
+  for (const auto& [id, penalty] : kernels::dry_penalties(row.tokens, rule.dry, rule.dry_breakers, scratch)) {
+    if (static_cast<size_t>(id) < logits.size()) logits[id] -= penalty;
+  }
   if (!row.mask.empty()) kernels::apply_token_mask(logits, row.mask);
-  auto token =
-      rule.settings.temperature < kernels::kGreedyTemperature
-          ? kernels::argmax_token(level, logits)
-          : kernels::sample_token(level, logits, rule.settings, kernels::random_uniform(rule.seed, output.size()), scratch);
+  auto token = rule.settings.temperature < kernels::kGreedyTemperature
+                   ? kernels::argmax_token(level, logits)
+                   : kernels::sample_token(level, logits, settings_of(rule, output.size()),
+                                           kernels::random_uniform(rule.seed, output.size()), scratch);
   if (!token.ok()) {
     out.token = -1;
     out.status = std::move(token).status();

@@ -4,6 +4,7 @@
 // logits that a caller asked for come here.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,13 +26,20 @@ struct SampledRow {
   SampledToken* out = nullptr;
   std::span<kernels::TokenLogprob> top;  // room for as many as the rule wants
 
-  std::span<const int32_t> prompt() const { return tokens.first(prompt_count); }
   std::span<const int32_t> output() const { return tokens.subspan(prompt_count); }
+  // What penalties look at.
+  std::span<const int32_t> penalized() const {
+    return rule->penalty_last_n < 0 ? tokens : tokens.last(std::min(tokens.size(), static_cast<size_t>(rule->penalty_last_n)));
+  }
+  std::span<const int32_t> penalized_output() const {
+    const auto all = penalized();
+    return all.last(std::min(all.size(), output().size()));
+  }
 };
 
 // The last tokens of prompt + output equal all but the last token of `word`: then that last one is banned.
 bool completes(std::span<const int32_t> history, std::span<const int32_t> word);
-bool has_penalties(const kernels::Penalties& penalties);
+bool has_penalties(const SamplingRule& rule);
 
 class Sampler {
  public:

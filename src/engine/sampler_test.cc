@@ -111,6 +111,57 @@ TEST_F(SamplerTest, AMaskedTokenIsNotBroughtBack) {
   EXPECT_FALSE(sample({row}).tokens[0].status.ok());
 }
 
+TEST_F(SamplerTest, PenaltiesLookAtSoManyLastTokens) {
+  Row row;
+  row.rule.penalties.repetition = 10;
+  row.tokens = {3, 5, 6, 6};
+  EXPECT_EQ(token_of(row), 1);
+  row.rule.penalty_last_n = 3;
+  EXPECT_EQ(token_of(row), 3) << "3 lies before them";
+  row.rule.penalty_last_n = 0;
+  EXPECT_EQ(token_of(row), 3) << "off";
+  row.rule.penalties = {.frequency = 5};
+  row.tokens = {7, 6, 3, 3, 6};
+  row.rule.penalty_last_n = 2;
+  EXPECT_EQ(token_of(row), 5) << "one of the two 3";
+  row.rule.penalty_last_n = 4;
+  row.prompt_count = 4;
+  EXPECT_EQ(token_of(row), 3) << "they are the prompt's, and frequency is the answer's";
+}
+
+TEST_F(SamplerTest, DryHoldsARepetitionBack) {
+  Row row;
+  row.tokens = {0, 1, 3, 6, 0, 1};  // 3 would go on with "0 1"
+  row.rule.dry = {.multiplier = 2};
+  EXPECT_EQ(token_of(row), 5);
+  row.rule.dry_breakers = {{1, {}}};
+  EXPECT_EQ(token_of(row), 3);
+  row.rule.dry_breakers = {};
+  row.mask = {1U << 3};
+  EXPECT_EQ(token_of(row), 3) << "it is all that may come";
+}
+
+TEST_F(SamplerTest, XtcThrowsItsDiceForEachPosition) {
+  Row row;
+  row.rule.settings = {.temperature = 0.01F, .xtc_threshold = 0.05F};
+  row.rule.seed = 7;
+  row.rule.xtc_probability = 0.5F;
+  const auto likeliest_of = [&](float probability) {
+    row.rule.xtc_probability = probability;
+    int count = 0;
+    for (size_t outputs = 0; outputs < 400; ++outputs) {
+      row.tokens.assign(2 + outputs, 0);
+      count += token_of(row) == 3 ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_EQ(likeliest_of(0), 400);
+  EXPECT_EQ(likeliest_of(1), 0);
+  EXPECT_NEAR(likeliest_of(0.25F), 300, 40);
+  row.rule.settings.temperature = 0;
+  EXPECT_EQ(likeliest_of(1), 400) << "greedy ends before it";
+}
+
 TEST_F(SamplerTest, AMaskIsItsRowsAlone) {
   std::vector<Row> rows(3);
   rows[1].mask = {1U << 2};

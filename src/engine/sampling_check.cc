@@ -1,5 +1,6 @@
 #include "engine/sampling_check.h"
 
+#include <limits>
 #include <type_traits>
 
 #include "base/status.h"
@@ -14,6 +15,11 @@ constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxBadWords = 128;
 constexpr size_t kMaxLogprobIds = 128;  // vLLM's
+constexpr size_t kMaxBiasTexts = 1024;
+constexpr size_t kMaxBreakers = 32;      // a vocabulary is looked through for each
+constexpr size_t kMaxBreakerBytes = 40;  // llama.cpp's
+constexpr float kMostDryMultiplier = 100;
+constexpr float kMostDryBase = 100;
 
 template <class T>
 Status in_range(std::string_view name, T value, std::type_identity_t<T> low, std::type_identity_t<T> high) {
@@ -31,13 +37,26 @@ Status check_count(std::string_view name, size_t count, size_t most) {
   return too_large("{} has {} entries; at most {} are allowed", name, count, most);
 }
 
-Status check_texts(std::string_view name, const std::vector<std::string>& texts, size_t most) {
+Status check_texts(std::string_view name, const std::vector<std::string>& texts, size_t most, size_t most_bytes = kMaxStopBytes) {
   CHORAL_RETURN_IF_ERROR(check_count(name, texts.size(), most));
   for (const auto& text : texts) {
-    if (text.size() > kMaxStopBytes)
-      return too_large("an entry of {} has {} bytes; at most {} are allowed", name, text.size(), kMaxStopBytes);
+    if (text.size() > most_bytes)
+      return too_large("an entry of {} has {} bytes; at most {} are allowed", name, text.size(), most_bytes);
   }
   return {};
+}
+
+// −inf: never.
+Status check_bias(float bias) {
+  return bias == -std::numeric_limits<float>::infinity() ? Status() : in_range("logit_bias", bias, -100, 100);
+}
+
+Status check_dry(const SamplingParams& p) {
+  CHORAL_RETURN_IF_ERROR(in_range("dry_multiplier", p.dry_multiplier, 0, kMostDryMultiplier));
+  CHORAL_RETURN_IF_ERROR(in_range("dry_base", p.dry_base, 1, kMostDryBase));
+  CHORAL_RETURN_IF_ERROR(in_range("dry_allowed_length", p.dry_allowed_length, 0, 1 << 30));
+  CHORAL_RETURN_IF_ERROR(in_range("dry_penalty_last_n", p.dry_penalty_last_n, -1, 1 << 30));
+  return check_texts("dry_sequence_breakers", p.dry_sequence_breakers, kMaxBreakers, kMaxBreakerBytes);
 }
 
 }  // namespace
@@ -58,6 +77,12 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
   CHORAL_RETURN_IF_ERROR(in_range("temperature", p.temperature, 0, kMostTemperature));
   CHORAL_RETURN_IF_ERROR(in_range("top_k", p.top_k, -1, 1 << 30));
   CHORAL_RETURN_IF_ERROR(in_range("min_p", p.min_p, 0, 1));
+  CHORAL_RETURN_IF_ERROR(in_range("typical_p", p.typical_p, 0, 1));
+  CHORAL_RETURN_IF_ERROR(in_range("top_n_sigma", p.top_n_sigma, -1, 1000));
+  CHORAL_RETURN_IF_ERROR(in_range("xtc_probability", p.xtc_probability, 0, 1));
+  CHORAL_RETURN_IF_ERROR(in_range("xtc_threshold", p.xtc_threshold, 0, 1));
+  CHORAL_RETURN_IF_ERROR(in_range("repeat_last_n", p.penalty_last_n, -1, 1 << 30));
+  CHORAL_RETURN_IF_ERROR(check_dry(p));
   CHORAL_RETURN_IF_ERROR(in_range("presence_penalty", p.presence_penalty, -2, 2));
   CHORAL_RETURN_IF_ERROR(in_range("frequency_penalty", p.frequency_penalty, -2, 2));
   CHORAL_RETURN_IF_ERROR(in_range("top_p", p.top_p, 0, 1));
@@ -78,7 +103,12 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
   for (const int32_t id : p.allowed_token_ids) CHORAL_RETURN_IF_ERROR(check_id("allowed_token_ids", id, vocab));
   for (const auto& [id, bias] : p.logit_bias) {
     CHORAL_RETURN_IF_ERROR(check_id("logit_bias", id, vocab));
-    CHORAL_RETURN_IF_ERROR(in_range("logit_bias", bias, -100, 100));
+    CHORAL_RETURN_IF_ERROR(check_bias(bias));
+  }
+  CHORAL_RETURN_IF_ERROR(check_count("logit_bias", p.logit_bias_texts.size(), kMaxBiasTexts));
+  for (const auto& [text, bias] : p.logit_bias_texts) {
+    CHORAL_RETURN_IF_ERROR(check_texts("logit_bias", {text}, 1));
+    CHORAL_RETURN_IF_ERROR(check_bias(bias));
   }
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <limits>
 
 namespace choral::engine {
@@ -24,6 +25,33 @@ SamplingParams with_logprobs(int n, std::optional<int> logprobs, std::optional<i
   params.logprobs = logprobs;
   params.prompt_logprobs = prompt_logprobs;
   return params;
+}
+
+TEST(SamplingCheck, FiltersOfLlamaCppHaveRanges) {
+  const auto refusal = [](auto change) {
+    SamplingParams params;
+    change(params);
+    return check_sampling(params, kCheckedVocab).message();
+  };
+  EXPECT_EQ(refusal([](SamplingParams&) {}), "");
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.typical_p = 1.1F; }), HasSubstr("typical_p is 1.1"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.top_n_sigma = NAN; }), HasSubstr("top_n_sigma"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.xtc_probability = -0.1F; }), HasSubstr("xtc_probability"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.xtc_threshold = 2; }), HasSubstr("xtc_threshold"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.penalty_last_n = -2; }), HasSubstr("repeat_last_n"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.dry_multiplier = -1; }), HasSubstr("dry_multiplier"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.dry_base = 0.5F; }), HasSubstr("dry_base"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.dry_allowed_length = -1; }), HasSubstr("dry_allowed_length"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.dry_penalty_last_n = -2; }), HasSubstr("dry_penalty_last_n"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.dry_sequence_breakers.assign(33, "a"); }), HasSubstr("at most 32"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.dry_sequence_breakers = {std::string(41, 'a')}; }), HasSubstr("at most 40"));
+  EXPECT_EQ(refusal([](SamplingParams& p) { p.logit_bias = {{1, -std::numeric_limits<float>::infinity()}}; }), "") << "never";
+  EXPECT_THAT(refusal([](SamplingParams& p) {
+                p.logit_bias = {{1, std::numeric_limits<float>::infinity()}};
+              }),
+              HasSubstr("logit_bias"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.logit_bias_texts = {{"a", 101.0F}}; }), HasSubstr("logit_bias"));
+  EXPECT_THAT(refusal([](SamplingParams& p) { p.logit_bias_texts.assign(1025, {"a", 1.0F}); }), HasSubstr("at most 1024"));
 }
 
 TEST(SamplingCheck, NamedTokensOfLogprobsAreFewAndThere) {

@@ -10,6 +10,7 @@
 
 #include "choral/types.h"
 #include "engine/shared_list.h"
+#include "kernels/sampling/dry.h"
 #include "kernels/sampling/sampling.h"
 
 namespace choral::engine {
@@ -23,6 +24,10 @@ inline size_t logprobs_beside(const SamplingParams& params) { return logprobs_be
 struct SamplingRule {
   kernels::SamplingSettings settings;
   kernels::Penalties penalties;
+  int32_t penalty_last_n = -1;  // tokens that they look at, the last ones; -1: all
+  kernels::DrySettings dry;
+  SharedList<kernels::DryBreaker> dry_breakers;
+  float xtc_probability = 0;  // with settings.xtc_threshold: how often it acts
   uint64_t seed = 0;
   int32_t min_tokens = 0;                  // before so many outputs stop_ids are banned
   std::optional<int32_t> logprobs;         // of the chosen token and so many most likely ones
@@ -36,7 +41,10 @@ struct SamplingRule {
   size_t top_count() const { return logprobs_beside(logprobs, logprob_ids); }
 };
 
-// What the parameters say of it by themselves: without seed, bad words, and the model's own stops.
+// Whether it has filters that devices have no form of: such a row is sampled on the host.
+bool needs_host(const SamplingRule& rule);
+
+// What the parameters say of it by themselves: without seed, texts, and the model's own stops.
 SamplingRule sampling_rule_of(const SamplingParams& params);
 
 }  // namespace choral::engine

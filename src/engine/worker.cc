@@ -76,6 +76,8 @@ Status Worker::initialize_cache(const EngineOptions& options) {
   CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, memory_.kv));
   kv_pool_ = std::move(pool);
   for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of a cache that the device does not know
+  if (ctx_.session.samples())
+    notes_.push_back("sampling: on the device; rows with typical_p, top_n_sigma or XTC on the host, on copies of their logits");
   lora_manager_.emplace(options.max_num_seqs);
   CHORAL_RETURN_IF_ERROR(give_adapters_to_device(options));
   runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs,

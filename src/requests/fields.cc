@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
 
 #include "lora/peft/adapter_name.h"
 #include "requests/structured.h"
@@ -20,6 +21,10 @@ constexpr std::string_view kNumber = R"({"type":"number"})";
 constexpr std::string_view kPenalty = R"({"type":"number","minimum":-2,"maximum":2})";
 constexpr std::string_view kShare = R"({"type":"number","minimum":0,"maximum":1})";
 constexpr std::string_view kIds = R"({"type":"array","items":{"type":"integer","minimum":0}})";
+constexpr std::string_view kLastTokens = R"({"type":"integer","minimum":-1})";
+constexpr std::string_view kBias =
+    R"({"oneOf":[{"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}},)"
+    R"({"type":"array","items":{"type":"array","minItems":2,"maxItems":2}}]})";
 constexpr std::string_view kStrings = R"({"type":"array","items":{"type":"string"}})";
 
 // -1, as llama.cpp and vLLM write it: none, also where a flag gives one. Other negative ones are seeds of 64 bits.
@@ -55,10 +60,31 @@ std::optional<int32_t> token_id(std::string_view key) {
   return id;
 }
 
+// llama.cpp's [[id or text, bias], …]; false: never.
+Status read_bias_list(std::string_view name, const Json& json, SamplingParams& out) {
+  for (const auto& entry : json) {
+    const std::string place = fmt::format("{}[{}]", name, out.logit_bias.size() + out.logit_bias_texts.size());
+    if (!entry.is_array() || entry.size() != 2)
+      return wrong_type(place, "a pair of a token id or a text, and a number or false", entry);
+    float bias = -std::numeric_limits<float>::infinity();
+    if (entry[1] != false) CHORAL_RETURN_IF_ERROR(read_value(place + "[1]", entry[1], bias));
+    if (entry[0].is_string()) {
+      out.logit_bias_texts.emplace_back(entry[0].get<std::string>(), bias);
+      continue;
+    }
+    int32_t id = 0;
+    CHORAL_RETURN_IF_ERROR(read_value(place + "[0]", entry[0], id));
+    out.logit_bias.emplace_back(id, bias);
+  }
+  return {};
+}
+
 Status read_logit_bias(std::string_view name, const Json& json, Request& r) {
-  if (!json.is_object()) return wrong_type(name, "an object of token ids and numbers", json);
+  r.sampling.logit_bias_texts.clear();
   auto& out = r.sampling.logit_bias;
   out.clear();
+  if (json.is_array()) return read_bias_list(name, json, r.sampling);
+  if (!json.is_object()) return wrong_type(name, "an object of token ids and numbers, or a list of pairs", json);
   for (const auto& [key, value] : json.items()) {
     const auto id = token_id(key);
     if (!id)
@@ -142,6 +168,18 @@ constexpr std::array kRequestFields{
     CHORAL_FIELD(top_k, kInteger, sampling.top_k),
     CHORAL_FIELD(top_p, kShare, sampling.top_p),
     CHORAL_FIELD(min_p, kShare, sampling.min_p),
+    CHORAL_FIELD(typical_p, kShare, sampling.typical_p),
+    CHORAL_FIELD(typ_p, {}, sampling.typical_p),
+    CHORAL_FIELD(top_n_sigma, R"({"type":"number","minimum":-1})", sampling.top_n_sigma),
+    CHORAL_FIELD(xtc_probability, kShare, sampling.xtc_probability),
+    CHORAL_FIELD(xtc_threshold, kShare, sampling.xtc_threshold),
+    CHORAL_FIELD(repeat_penalty, {}, sampling.repetition_penalty),
+    CHORAL_FIELD(repeat_last_n, kLastTokens, sampling.penalty_last_n),
+    CHORAL_FIELD(dry_multiplier, R"({"type":"number","minimum":0})", sampling.dry_multiplier),
+    CHORAL_FIELD(dry_base, R"({"type":"number","minimum":1})", sampling.dry_base),
+    CHORAL_FIELD(dry_allowed_length, kCount, sampling.dry_allowed_length),
+    CHORAL_FIELD(dry_penalty_last_n, kLastTokens, sampling.dry_penalty_last_n),
+    CHORAL_FIELD(dry_sequence_breakers, kStrings, sampling.dry_sequence_breakers),
     CHORAL_FIELD(presence_penalty, kPenalty, sampling.presence_penalty),
     CHORAL_FIELD(frequency_penalty, kPenalty, sampling.frequency_penalty),
     CHORAL_FIELD(repetition_penalty, kNumber, sampling.repetition_penalty),
@@ -152,8 +190,7 @@ constexpr std::array kRequestFields{
     CHORAL_FIELD(ignore_eos, kBoolean, sampling.ignore_eos),
     CHORAL_FIELD(skip_special_tokens, kBoolean, sampling.skip_special_tokens),
     CHORAL_FIELD(prompt_logprobs, kCount, sampling.prompt_logprobs),
-    Field<Request>{"logit_bias", R"({"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}})",
-                   read_logit_bias},
+    Field<Request>{"logit_bias", kBias, read_logit_bias},
     CHORAL_FIELD(allowed_token_ids, kIds, sampling.allowed_token_ids),
     CHORAL_FIELD(bad_words, kStrings, sampling.bad_words),
     CHORAL_FIELD(logprob_token_ids, kIds, sampling.logprob_token_ids),

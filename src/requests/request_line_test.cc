@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 
+#include <limits>
+#include <tuple>
+
 namespace choral::requests {
 namespace {
 
@@ -121,6 +124,35 @@ TEST(RequestLine, ATokenIdOfABiasIsWrittenInOneWay) {
   }
   const Status wide = outcome_of("{\"logit_bias\":{\"" + std::string(3000, '0') + "1\":\"x\"}}").status;
   EXPECT_THAT(wide.message(), AllOf(HasSubstr("is not a token id"), SizeIs(Lt(200))));
+}
+
+TEST(RequestLine, BiasesMayBePairs) {
+  const auto got = outcome_of(R"({"logit_bias":[[5,1.5],["a b",-2],[7,false]]})");
+  ASSERT_TRUE(got.status.ok()) << got.status.to_string();
+  const auto& sampling = got.line.request.sampling;
+  EXPECT_THAT(sampling.logit_bias, ElementsAre(Pair(5, 1.5F), Pair(7, -std::numeric_limits<float>::infinity())));
+  EXPECT_THAT(sampling.logit_bias_texts, ElementsAre(Pair("a b", -2.0F)));
+  for (const char* bad : {"[5]", "[[5]]", "[[5,1,2]]", "[[5,true]]", "[[5.5,1]]", "[[null,1]]", "[[5,\"1\"]]", "7"}) {
+    const Status status = outcome_of(fmt::format("{{\"logit_bias\":{}}}", bad)).status;
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << bad;
+    EXPECT_THAT(status.message(), HasSubstr("'logit_bias"));
+  }
+}
+
+TEST(RequestLine, SamplersHaveTheNamesOfLlamaCpp) {
+  const auto got =
+      outcome_of(R"({"typical_p":0.9,"top_n_sigma":2,"xtc_probability":0.5,"xtc_threshold":0.2,"repeat_penalty":1.2,)"
+                 R"("repeat_last_n":64,"dry_multiplier":0.8,"dry_base":2,"dry_allowed_length":3,)"
+                 R"("dry_penalty_last_n":100,"dry_sequence_breakers":["."]})");
+  ASSERT_TRUE(got.status.ok()) << got.status.to_string();
+  EXPECT_THAT(got.warnings, SizeIs(0));
+  const auto& p = got.line.request.sampling;
+  EXPECT_EQ(std::tie(p.typical_p, p.top_n_sigma, p.xtc_probability, p.xtc_threshold, p.repetition_penalty),
+            std::make_tuple(0.9F, 2.0F, 0.5F, 0.2F, 1.2F));
+  EXPECT_EQ(std::tie(p.penalty_last_n, p.dry_multiplier, p.dry_base, p.dry_allowed_length, p.dry_penalty_last_n),
+            std::make_tuple(64, 0.8F, 2.0F, 3, 100));
+  EXPECT_THAT(p.dry_sequence_breakers, ElementsAre("."));
+  EXPECT_EQ(outcome_of(R"({"typ_p":0.3})").line.request.sampling.typical_p, 0.3F);
 }
 
 TEST(RequestLine, ANumberBeyondADoubleIsNoBrokenJson) {

@@ -18,15 +18,9 @@ constexpr std::string_view kOldTools = "it is OpenAI's old form; send 'tools' an
 constexpr std::array kUnserved{
     // llama.cpp's
     Unserved{"mirostat", "[0]"},
-    Unserved{"dry_multiplier", "[0]"},
-    Unserved{"xtc_probability", "[0]"},
-    Unserved{"typical_p", "[1]"},
-    Unserved{"typ_p", "[1]"},
     Unserved{"tfs_z", "[1]"},
-    Unserved{"top_n_sigma", "[-1,0]"},
     Unserved{"dynatemp_range", "[0]"},
     Unserved{"adaptive_target", "[-1]"},
-    Unserved{"repeat_penalty", "[1]", "send 'repetition_penalty', which looks at the whole prompt and answer"},
     Unserved{"penalize_nl", "[false]"},
     Unserved{"samplers", "[[]]"},
     Unserved{"min_keep", "[0,1]"},

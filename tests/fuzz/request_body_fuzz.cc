@@ -43,10 +43,13 @@ bool is_json(std::string_view text, bool (simdjson::dom::element::*is_kind)() co
 
 void check_request(const Request& request) {
   for (const auto& use : request.adapters) CHORAL_CHECK(std::isfinite(use.scale), "a factor that is no number");
-  for (const auto& [id, bias] : request.sampling.logit_bias) CHORAL_CHECK(std::isfinite(bias), "a bias that is no number");
+  for (const auto& [id, bias] : request.sampling.logit_bias)
+    CHORAL_CHECK(bias < 0 || std::isfinite(bias), "a bias that is no number");
   for (const float value :
        {request.sampling.temperature, request.sampling.top_p, request.sampling.min_p, request.sampling.presence_penalty,
-        request.sampling.frequency_penalty, request.sampling.repetition_penalty})
+        request.sampling.frequency_penalty, request.sampling.repetition_penalty, request.sampling.typical_p,
+        request.sampling.top_n_sigma, request.sampling.xtc_probability, request.sampling.xtc_threshold,
+        request.sampling.dry_multiplier, request.sampling.dry_base})
     CHORAL_CHECK(std::isfinite(value), "a setting that is no number");
   CHORAL_CHECK(request.cache_salt.size() <= 1024, "a salt that is too long");
 }

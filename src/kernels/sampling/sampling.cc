@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/sampling/sampled_rows.h"
 #include "kernels/sampling/sampling_scan.h"
@@ -27,8 +28,9 @@ Result<RowExtreme> checked_extreme(const LogitScan& scan, std::span<const float>
   return e;  // an empty row's largest is −inf
 }
 
-// One row on its way through min_p, top_k and top_p. All three keep a prefix of the row in the order of before(); `threshold`
-// and, once candidates are collected, `last` say where it ends.
+// One row on its way through the filters. top_n_sigma, min_p, top_k and top_p keep a prefix of the row in the order of before();
+// `threshold` and, once candidates are collected, `last` say where it ends. Behind typical_p and XTC the candidates are all that
+// is left.
 class Selection {
  public:
   Selection(CpuLevel level, std::span<const float> logits, float max, float temperature, Arena& scratch)
@@ -38,6 +40,22 @@ class Selection {
         temperature_(temperature),
         scale_(1.0f / temperature),
         scratch_(scratch) {}
+
+  void top_n_sigma(float n) {
+    if (!(n > 0.0f)) return;
+    double sum = 0.0, squares = 0.0;
+    int64_t count = 0;
+    for (const float l : logits_) {
+      if (l == -kInfinity) continue;
+      sum += static_cast<double>(l), ++count;
+    }
+    const double mean = sum / static_cast<double>(count);
+    for (const float l : logits_) {
+      if (l != -kInfinity) squares += (static_cast<double>(l) - mean) * (static_cast<double>(l) - mean);
+    }
+    const double sigma = std::sqrt(squares / static_cast<double>(count));
+    threshold_ = std::max(threshold_, static_cast<float>(static_cast<double>(max_) - static_cast<double>(n) * sigma));
+  }
 
   void min_p(float p) {
     if (p > 0.0f) threshold_ = std::max(threshold_, max_ + std::log(std::min(p, 1.0f)) * temperature_);
@@ -56,9 +74,52 @@ class Selection {
     complete_ = true;
   }
 
+  void typical_p(float p) {
+    if (!(p < 1.0f)) return;
+    collect_all();
+    const auto plain = plain_weights();
+    const double total = std::accumulate(plain.begin(), plain.end(), 0.0);
+    double entropy = std::log(total);
+    for (size_t i = 0; i < plain.size(); ++i) entropy -= plain[i] / total * static_cast<double>(candidates_[i].logit - max_);
+    struct Surprise {
+      double from_mean;
+      uint32_t place;
+    };
+    const auto order = scratch_.make<Surprise>(candidates_.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      const double surprise = std::log(total) - static_cast<double>(candidates_[i].logit - max_);
+      order[i] = {std::abs(surprise - entropy), static_cast<uint32_t>(i)};
+    }
+    std::sort(order.begin(), order.end(), [](const Surprise& a, const Surprise& b) {
+      return a.from_mean != b.from_mean ? a.from_mean < b.from_mean : a.place < b.place;
+    });
+    size_t kept = 0;
+    for (double sum = 0.0; kept < order.size() && sum <= static_cast<double>(p) * total; ++kept) sum += plain[order[kept].place];
+    for (const Surprise& s : order.subspan(kept)) candidates_[s.place].token = kDropped;
+    keep_undropped();
+  }
+
+  void xtc(float threshold) {
+    if (!(threshold <= 0.5f)) return;
+    collect_all();
+    for (Candidate& c : candidates_) c.token = kept(c) ? c.token : kDropped;
+    keep_undropped();
+    const auto plain = plain_weights();
+    const double least = static_cast<double>(threshold) * std::accumulate(plain.begin(), plain.end(), 0.0);
+    const Candidate* stays = nullptr;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      if (plain[i] >= least && (stays == nullptr || before(*stays, candidates_[i]))) stays = &candidates_[i];
+    }
+    if (stays == nullptr) return;
+    const Candidate first = *stays;
+    for (Candidate& c : candidates_) c.token = before(c, first) ? kDropped : c.token;
+    keep_undropped();
+  }
+
   void top_p(float p) {
     if (!(p < 1.0f)) return;
-    const double target = std::max(p, 0.0f) * scan_.mass(logits_.data(), size(), max_, scale_, threshold_, nullptr);
+    const double all = is_list_ ? weight(candidates_) : scan_.mass(logits_.data(), size(), max_, scale_, threshold_, nullptr);
+    const double target = static_cast<double>(std::max(p, 0.0f)) * all;
     if (candidates_.empty() || !complete_) collect_until([&] { return weight(candidates_) >= target; });
     last_ = end_of_mass(copy_of_candidates(), target);
     has_last_ = true;
@@ -93,6 +154,29 @@ class Selection {
       candidates_ = storage.first(count);
       if (complete_ || enough()) return;
     }
+  }
+
+  void collect_all() {
+    if (candidates_.empty() || !complete_) collect_until([] { return false; });
+  }
+
+  // Of the candidates, before temperature.
+  std::span<const double> plain_weights() {
+    const auto weights = scratch_.make<double>(candidates_.size());
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] = std::exp(static_cast<double>(candidates_[i].logit - max_));
+    return weights;
+  }
+
+  // Weights are those of the likeliest that is left, so that a low temperature does not make them all 0.
+  void keep_undropped() {
+    const auto end =
+        std::remove_if(candidates_.begin(), candidates_.end(), [](const Candidate& c) { return c.token == kDropped; });
+    candidates_ = candidates_.first(end - candidates_.begin());
+    float largest = -kInfinity;
+    for (const Candidate& c : candidates_) largest = std::max(largest, c.logit);
+    for (Candidate& c : candidates_) c.weight = std::exp((c.logit - largest) * scale_);
+    is_list_ = true;
+    has_last_ = false;
   }
 
   std::span<Candidate> copy_of_candidates() {
@@ -165,8 +249,10 @@ class Selection {
   const float max_, temperature_, scale_;
   Arena& scratch_;
   float threshold_ = std::numeric_limits<float>::lowest();  // removed tokens are below
-  bool complete_ = false;                                   // candidates_ are all tokens from threshold_ on
-  std::span<Candidate> candidates_;                         // ascending ids
+  static constexpr int32_t kDropped = -1;
+  bool complete_ = false;            // candidates_ are all tokens from threshold_ on
+  bool is_list_ = false;             // or all that is left
+  std::span<Candidate> candidates_;  // ascending ids
   Candidate last_{};
   bool has_last_ = false;
 };
@@ -199,9 +285,12 @@ Result<int32_t> sample_token(CpuLevel level, std::span<const float> logits, cons
   }
   const Arena::Mark mark(scratch);
   Selection selection(level, logits, e.max, settings.temperature, scratch);
+  selection.top_n_sigma(settings.top_n_sigma);
   selection.min_p(settings.min_p);
   selection.top_k(settings.top_k);
+  selection.typical_p(settings.typical_p);
   selection.top_p(settings.top_p);
+  selection.xtc(settings.xtc_threshold);
   return selection.draw(uniform);
 }
 

@@ -1,5 +1,6 @@
 // From one row of logits to one token, in vLLM's order: allowed/banned ids → bias → penalties → (greedy ends here) → temperature
-// → min_p → top_k → top_p → draw. The caller applies the steps it needs; each is a pure function of one row, so a row's token
+// → top_n_sigma → min_p → top_k → typical_p → top_p → XTC → draw. typical_p and XTC see probabilities before temperature, as in
+// llama.cpp. The caller applies the steps it needs; each is a pure function of one row, so a row's token
 // depends on its logits, settings, seed and position only (invariant 1). No heap: scratch comes from an Arena, given back on
 // return. Any thread may run any row with its own Arena. Token ids outside [0, vocab) name no logit and are passed over.
 #pragma once
@@ -40,7 +41,14 @@ struct SamplingSettings {
   int32_t top_k = 0;         // <= 0 or >= vocab: all. Tokens equal to the k-th largest logit stay (as vLLM and HF).
   float top_p =
       1.0f;  // the smallest set of most likely tokens whose probability reaches top_p; at least one. Ties: lower id first.
-  float min_p = 0.0f;  // keeps tokens with p >= min_p · max p
+  float min_p = 0.0f;        // keeps tokens with p >= min_p · max p
+  float top_n_sigma = 0.0f;  // keeps logits >= max − n · σ, σ over logits that are not removed; <= 0: all
+  // Keeps the tokens whose surprise −log p is nearest to its mean, the entropy, until their probability exceeds typical_p; ties:
+  // lower id first. >= 1: all.
+  float typical_p = 1.0f;
+  // XTC, once its dice were thrown: of the tokens with p >= xtc_threshold, where there are several, only the least likely stays.
+  // > 0.5: off.
+  float xtc_threshold = 1.0f;
 };
 inline constexpr float kGreedyTemperature = 1e-5f;
 

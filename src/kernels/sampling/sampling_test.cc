@@ -72,7 +72,8 @@ void expect_draws(CpuLevel level, std::span<const float> logits, const SamplingS
       const auto got = sample_token(level, logits, s, below + p[t] / 2, arena);
       ASSERT_TRUE(got.ok());
       ASSERT_EQ(*got, static_cast<int32_t>(t))
-          << cpu_level_name(level) << ", T " << s.temperature << ", k " << s.top_k << ", p " << s.top_p << ", min_p " << s.min_p;
+          << cpu_level_name(level) << ", T " << s.temperature << ", k " << s.top_k << ", p " << s.top_p << ", min_p " << s.min_p
+          << ", sigma " << s.top_n_sigma << ", typical " << s.typical_p << ", xtc " << s.xtc_threshold;
     }
     below += p[t];
   }
@@ -97,6 +98,23 @@ TEST(SamplingTest, DrawsFollowTheOraclesDistribution) {
       {.temperature = 0.7f, .top_k = 20, .top_p = 0.8f},
       {.temperature = 1.5f, .top_k = 40, .top_p = 0.9f, .min_p = 0.05f},
       {.temperature = 100.0f, .top_k = 300, .top_p = 0.7f},
+      {.top_n_sigma = 1.0f},
+      {.temperature = 3.0f, .top_n_sigma = 2.0f},
+      {.typical_p = 0.0f},
+      {.typical_p = 0.6f},
+      {.temperature = 0.4f, .typical_p = 0.9f},
+      {.temperature = 2.0f, .typical_p = 0.999f},
+      {.xtc_threshold = 0.0f},
+      {.xtc_threshold = 0.01f},
+      {.temperature = 0.05f, .xtc_threshold = 0.05f},
+      {.temperature = 4.0f, .xtc_threshold = 0.5f},
+      {.temperature = 0.7f,
+       .top_k = 30,
+       .top_p = 0.9f,
+       .min_p = 0.01f,
+       .top_n_sigma = 2.5f,
+       .typical_p = 0.8f,
+       .xtc_threshold = 0.1f},
   };
   for (const CpuLevel level : usable_cpu_levels()) {
     if (level > CpuLevel::kAvx512) break;
@@ -130,10 +148,51 @@ TEST(SamplingTest, TiesAtTheBordersOfTopKAndTopP) {
   }
 }
 
+std::vector<int32_t> drawn(const std::vector<float>& logits, const SamplingSettings& s) {
+  Arena arena;
+  std::vector<int32_t> tokens;
+  for (double u = 0.0; u < 1.0; u += 0.001) {
+    const int32_t t = *sample_token(cpu_level(), logits, s, u, arena);
+    if (std::find(tokens.begin(), tokens.end(), t) == tokens.end()) tokens.push_back(t);
+  }
+  return tokens;
+}
+
+TEST(SamplingTest, XtcLeavesTheLeastLikelyOfThoseAboveItsThreshold) {
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.25f), std::log(0.15f), std::log(0.06f), std::log(0.04f)};
+  EXPECT_THAT(drawn(logits, {.xtc_threshold = 0.1f}), ElementsAre(2, 3, 4));
+  EXPECT_THAT(drawn(logits, {.xtc_threshold = 0.3f}), ElementsAre(0, 1, 2, 3, 4)) << "it is alone there";
+  EXPECT_THAT(drawn(logits, {.xtc_threshold = 0.51f}), ElementsAre(0, 1, 2, 3, 4)) << "off";
+  EXPECT_THAT(drawn(logits, {.temperature = 9.0f, .xtc_threshold = 0.2f}), ElementsAre(1, 2, 3, 4)) << "before temperature";
+  EXPECT_THAT(drawn(logits, {.top_p = 0.7f, .xtc_threshold = 0.1f}), ElementsAre(1)) << "behind top_p, which leaves 0 and 1";
+  EXPECT_THAT(drawn(logits, {.temperature = 0.01f, .xtc_threshold = 0.1f}), ElementsAre(2)) << "weights of what is left";
+  EXPECT_THAT(drawn({1, 1, 1}, {.xtc_threshold = 0.2f}), ElementsAre(2)) << "equals: the lower id is the likelier";
+}
+
+TEST(SamplingTest, TypicalTokensAreThoseOfAverageSurprise) {
+  // The entropy is 1.3 nats: 0.3 is nearest, then 0.2, 0.1, 0.4.
+  const std::vector<float> logits = {std::log(0.4f), std::log(0.3f), std::log(0.2f), std::log(0.1f)};
+  EXPECT_THAT(drawn(logits, {.typical_p = 0.0f}), ElementsAre(1));
+  EXPECT_THAT(drawn(logits, {.typical_p = 0.29f}), ElementsAre(1));
+  EXPECT_THAT(drawn(logits, {.typical_p = 0.4f}), ElementsAre(1, 2));
+  EXPECT_THAT(drawn(logits, {.temperature = 20.0f, .typical_p = 0.4f}), ElementsAre(1, 2)) << "before temperature";
+  EXPECT_THAT(drawn(logits, {.typical_p = 1.0f}), ElementsAre(0, 1, 2, 3));
+}
+
+TEST(SamplingTest, SigmasAreCountedOverWhatIsNotRemoved) {
+  // The mean is 0 and σ is 2.
+  const std::vector<float> logits = {2, -2, 2, -2, -kNever};
+  EXPECT_THAT(drawn(logits, {.top_n_sigma = 1.9f}), ElementsAre(0, 2));
+  EXPECT_THAT(drawn(logits, {.top_n_sigma = 2.1f}), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(drawn(logits, {.temperature = 50.0f, .top_n_sigma = 1.9f}), ElementsAre(0, 2)) << "whatever the temperature";
+  EXPECT_THAT(drawn(logits, {.top_n_sigma = -1.0f}), ElementsAre(0, 1, 2, 3)) << "off";
+  EXPECT_THAT(drawn({7}, {.top_n_sigma = 0.5f}), ElementsAre(0));
+}
+
 TEST(SamplingTest, ScratchIsGivenBackAndStopsGrowing) {
   Arena arena;
   const auto logits = random_logits(20000, 3, 0.001f);
-  const SamplingSettings s{.top_k = 9000, .top_p = 0.9f};
+  const SamplingSettings s{.top_k = 9000, .top_p = 0.9f, .typical_p = 0.9f, .xtc_threshold = 0.0f};
   ASSERT_TRUE(sample_token(cpu_level(), logits, s, 0.3, arena).ok());
   const int64_t grown = arena.grown();
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(sample_token(cpu_level(), logits, s, 0.1 * i, arena).ok());

@@ -26,7 +26,7 @@ constexpr std::string_view kLora =
 
 // Fields without a meaning here, and those that change nothing that a client sees: OpenAI's, vLLM's, and llama.cpp's that tune
 // what is off, or where what was computed is kept.
-constexpr std::array<std::string_view, 34> kIgnored{"user",
+constexpr std::array<std::string_view, 29> kIgnored{"user",
                                                     "store",
                                                     "metadata",
                                                     "service_tier",
@@ -46,11 +46,6 @@ constexpr std::array<std::string_view, 34> kIgnored{"user",
                                                     "include_stop_reason",
                                                     "mirostat_tau",
                                                     "mirostat_eta",
-                                                    "dry_base",
-                                                    "dry_allowed_length",
-                                                    "dry_penalty_last_n",
-                                                    "dry_sequence_breakers",
-                                                    "xtc_threshold",
                                                     "dynatemp_exponent",
                                                     "adaptive_decay",
                                                     "grammar_triggers",

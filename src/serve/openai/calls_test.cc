@@ -99,14 +99,14 @@ TEST(ReadCalls, WhatWouldChangeTheAnswerAndIsNotThereIsRefusedByName) {
     return notes.param;
   };
   for (const char* member :
-       {R"("mirostat":2)", R"("dry_multiplier":0.8)", R"("typical_p":0.5)", R"("xtc_probability":0.5)", R"("suffix":"x")",
-        R"("top_n_sigma":1)", R"("functions":[{}])", R"("web_search_options":{})", R"("modalities":["text","audio"])",
-        R"("audio":{"voice":"x"})", R"("use_beam_search":true)", R"("repeat_penalty":1.1)", R"("adapter_id":"x")"})
+       {R"("mirostat":2)", R"("dynatemp_range":0.8)", R"("adaptive_target":0.5)", R"("tfs_z":0.5)", R"("suffix":"x")",
+        R"("samplers":["top_k"])", R"("functions":[{}])", R"("web_search_options":{})", R"("modalities":["text","audio"])",
+        R"("audio":{"voice":"x"})", R"("use_beam_search":true)", R"("penalize_nl":true)", R"("adapter_id":"x")"})
     EXPECT_EQ(refused(member), std::string(member).substr(1, std::string(member).find(':') - 2)) << member;
   for (const char* member :
-       {R"("mirostat":0,"mirostat_tau":5,"mirostat_eta":0.1)", R"("dry_multiplier":0.0,"dry_base":1.75)", R"("typical_p":1.0)",
+       {R"("mirostat":0,"mirostat_tau":5,"mirostat_eta":0.1)", R"("dry_multiplier":0.0,"dry_base":1.75)", R"("typical_p":0.9)",
         R"("xtc_probability":0)", R"("suffix":null)", R"("suffix":"")", R"("top_n_sigma":-1)", R"("functions":[])",
-        R"("modalities":["text"])", R"("use_beam_search":false)", R"("repeat_penalty":1)", R"("cache_prompt":true)"})
+        R"("modalities":["text"])", R"("use_beam_search":false)", R"("repeat_penalty":1.1)", R"("cache_prompt":true)"})
     EXPECT_EQ(refused(member), "") << member;
   BodyNotes notes;
   EXPECT_EQ(read_chat_call(R"({"messages":[{"role":"user","content":"a"}],"echo":true})", {}, notes).status().code(),
