@@ -78,6 +78,16 @@ struct StructuredOutput {
   bool operator==(const StructuredOutput&) const = default;
 };
 
+// How long an answer may think. Behind so many tokens of thoughts, which the model may end before, comes what ends them.
+struct ThoughtLimit {
+  int max_tokens = -1;                   // of all thoughts together; -1 = no limit
+  std::vector<std::string> begins = {};  // each begins thoughts, where the answer begins
+  std::vector<std::string> ends = {};    // each ends them
+  std::string forced_end = {};           // what is put there: one of `ends`, or a text that begins with one
+  bool again = false;                    // they may begin again, anywhere behind those before
+  bool open = false;                     // the prompt began them
+};
+
 struct Request {
   std::string id = {};  // chosen by the caller; empty = given by the engine
   // Exactly one of the next four says what to continue.
@@ -108,6 +118,7 @@ struct Request {
   std::string cache_salt = {};  // requests share cached prefixes only within one salt
 
   StructuredOutput structured_output = {};
+  ThoughtLimit thought_limit = {};
 
   // Limits in seconds, from submission on; 0 = EngineOptions'. A request that reaches one ends with deadline_exceeded; its answer
   // so far can be read.

@@ -41,6 +41,7 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
       ending = {sched::FinishReason::kError};
     } else {
       if (request.first_token_s == 0) request.first_token_s = now;
+      if (request.thoughts) request.thoughts->accept(token.token);
       accepted_.push_back(token.token);
       ending = keep_token(request, output, token);
     }

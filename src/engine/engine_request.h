@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
@@ -14,6 +15,7 @@
 #include "engine/pooling.h"
 #include "engine/response.h"
 #include "engine/sampling_rule.h"
+#include "engine/thought_budget.h"
 #include "sched/request.h"
 
 namespace choral::engine {
@@ -34,6 +36,8 @@ struct EngineRequest : sched::Request {
   Pooling pooling = Pooling::kNone;        // an embedding is wanted, no tokens
   bool wants_row_logits = false;           // of each token that is computed, as the model gave them
   std::shared_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none. A mask thread may have it longer than we
+
+  std::optional<ThoughtBudget> thoughts;  // which end in time; none: when the model ends them
 
   // --- StepInputWriter's: what the worker was told ---
   bool introduced = false;

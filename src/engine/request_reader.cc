@@ -239,7 +239,8 @@ struct RequestReader::Wish {
   std::vector<int32_t> end_ids;  // also where they are ignored
   SamplingRule rule;             // without its seed
   OutputTextOptions text;
-  std::shared_ptr<const text::Grammar> grammar = {};  // null: none; compiled last, for it costs most
+  std::shared_ptr<const ThoughtBudget::Terms> thoughts = {};  // null: they have no limit
+  std::shared_ptr<const text::Grammar> grammar = {};          // null: none; compiled last, for it costs most
 };
 
 struct RequestReader::ReadPrompt {
@@ -273,6 +274,9 @@ Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const Req
   if (tokens.eos_id) wish.end_ids.push_back(*tokens.eos_id);
   wish.rule = sampling_rule_of(params);
   CHORAL_RETURN_IF_ERROR(add_texts(wish));
+  if (!request.embedding) {
+    CHORAL_TRY(wish.thoughts, ThoughtBudget::read(request.thought_limit, wish.tokenizer));
+  }
   const bool keeps_best = completions_made(params) > params.n;
   if (keeps_best && !wish.rule.logprobs) wish.rule.logprobs = 0;  // what the best are told by
   if (!params.ignore_eos) wish.rule.stop_ids = wish.end_ids;
@@ -359,12 +363,12 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
   kept.stop.clear();
   kept.bad_words.clear();
   kept.logit_bias.clear();
+  kept.logit_bias_texts.clear();
+  kept.dry_sequence_breakers.clear();
   kept.allowed_token_ids.clear();
   kept.logprob_token_ids.clear();
   const int32_t highest = highest_token(prompt.tokens, params);
   const auto root = cache::make_prefix_root({}, request.cache_salt);
-  kept.logit_bias_texts.clear();
-  kept.dry_sequence_breakers.clear();
   for (int i = 0; i < made; ++i) {
     auto completion = std::make_unique<EngineRequest>(kept, OutputText(wish.tokenizer, wish.text, room_tokens));
     completion->id = ordinal + static_cast<uint64_t>(i);
@@ -381,6 +385,7 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
       CHORAL_TRY(completion->grammar, params.ignore_eos ? AnswerGrammar::make(*wish.grammar, wish.vocab, {}, wish.end_ids)
                                                         : AnswerGrammar::make(*wish.grammar, wish.vocab, wish.end_ids, {}));
     }
+    if (wish.thoughts != nullptr) completion->thoughts.emplace(wish.thoughts);
     completion->highest_token = highest;
     completion->rule = wish.rule;
     completion->rule.seed = i == 0 ? seed : mixed(seed + static_cast<uint64_t>(i));

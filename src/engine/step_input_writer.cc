@@ -60,12 +60,7 @@ void StepInputWriter::add(const sched::PlanItem& item) {
     out.prompt_logprobs_count = std::max(0, end - out.prompt_logprobs_begin);
   }
   if (request.wants_row_logits) out.row_logits_count = item.token_count;
-  if (out.logits_count > 0 && request.grammar != nullptr) {
-    const auto mask = request.grammar->mask();
-    out.mask_begin = static_cast<int32_t>(input_.mask_words.size());
-    out.mask_words = static_cast<int32_t>(mask.size());
-    input_.mask_words.insert(input_.mask_words.end(), mask.begin(), mask.end());
-  }
+  if (out.logits_count > 0) add_mask(request, out);
   out.tokens = add_tail(request.tokens, request.told_tokens, input_.token_ids);
   for (auto& table : request.block_tables) {
     input_.block_updates.push_back(add_tail(table.ids(), table.unchanged(), input_.block_ids));
@@ -73,6 +68,23 @@ void StepInputWriter::add(const sched::PlanItem& item) {
   }
   request.told_tokens = request.token_count();
   input_.items.push_back(out);
+}
+
+void StepInputWriter::add_mask(const EngineRequest& request, StepItem& item) {
+  auto& words = input_.mask_words;
+  const auto begin = words.size();
+  if (request.grammar != nullptr) words.insert(words.end(), request.grammar->mask().begin(), request.grammar->mask().end());
+  if (const int32_t token = request.thoughts ? request.thoughts->forced() : ThoughtBudget::kAny; token != ThoughtBudget::kAny) {
+    const auto word = static_cast<size_t>(token) / 32;
+    const uint32_t bit = 1U << (static_cast<uint32_t>(token) % 32);
+    // What the grammar forbids stays so; then no token is left, and the answer ends with an error.
+    const bool allowed = request.grammar == nullptr || (begin + word < words.size() && (words[begin + word] & bit) != 0);
+    words.resize(begin);
+    words.resize(begin + word + 1);
+    if (allowed) words[begin + word] = bit;
+  }
+  item.mask_begin = static_cast<int32_t>(begin);
+  item.mask_words = static_cast<int32_t>(words.size() - begin);
 }
 
 }  // namespace choral::engine

@@ -13,6 +13,7 @@ struct Unserved {
 };
 
 constexpr std::string_view kAdapters = "name the adapter as 'model' or in 'lora'";
+constexpr std::string_view kThoughts = "it is a field of chats, whose thoughts are known";
 constexpr std::string_view kOldTools = "it is OpenAI's old form; send 'tools' and 'tool_choice'";
 
 constexpr std::array kUnserved{
@@ -37,7 +38,10 @@ constexpr std::array kUnserved{
     Unserved{"chat_template", "[]", "the server's own is used; its --chat-template sets it"},
     Unserved{"logits_processors", "[[]]"},
     Unserved{"repetition_detection", "[]"},
-    Unserved{"thinking_token_budget", "[-1]"},
+    Unserved{"thinking_token_budget", "[-1]", kThoughts},
+    Unserved{"thinking_budget", "[-1]", kThoughts},
+    Unserved{"thinking_budget_tokens", "[-1]", kThoughts},
+    Unserved{"reasoning_budget_tokens", "[-1]", kThoughts},
     // OpenAI's
     Unserved{"suffix", R"([""])", "the models here continue a text, they fill no gap"},
     Unserved{"functions", "[[]]", kOldTools},

@@ -104,6 +104,28 @@ class ThoughtsTest(unittest.TestCase):
         self.assertEqual((message["reasoning"], message["tool_calls"], reason),
                          ("4", [{"name": "look", "arguments": '{"city": "Rome"}'}], "tool_calls"))
 
+    def test_end_behind_their_budget(self):
+        for fields, thought in (({"thinking_budget": 1}, "1a"), ({"thinking_token_budget": 2}, "1a1b"), ({"thinking_budget_tokens": 0}, None),
+                                ({"reasoning_budget_tokens": 40}, "1a1b"), ({"thinking_budget": -1}, "1a1b"), ({"thinking_budget": None}, "1a1b")):
+            got = SERVER.post("/v1/chat/completions", **asked(1, n=2, **fields))
+            for choice in got["choices"]:
+                self.assertEqual((choice["message"].get("reasoning"), choice["message"]["content"]), (thought, "Yes, it is."), fields)
+            message, reason = together(SERVER.stream("/v1/chat/completions", **asked(1, **fields)))
+            self.assertEqual((message.get("reasoning"), message["content"], reason), (thought, "Yes, it is.", "stop"), fields)
+        # Thoughts that the model would never end.
+        message = SERVER.post("/v1/chat/completions", **asked(2, thinking_budget=1))["choices"][0]["message"]
+        self.assertEqual((message["reasoning"], message["content"]), ("22a", "Yes, it is."))
+        message = SERVER.post("/v1/chat/completions", **asked(3, thinking_budget=0))["choices"][0]["message"]
+        self.assertEqual(message["content"], "No thoughts here")
+        output = SERVER.post("/v1/responses", input="say 1", temperature=0, thinking_budget=1)["output"]
+        self.assertEqual([item["content"][0]["text"] for item in output], ["1a", "Yes, it is."])
+
+    def test_a_budget_that_cannot_be_is_refused(self):
+        for path, fields, status in (("/v1/chat/completions", asked(1, thinking_budget=-2), 400),
+                                     ("/v1/completions", {"prompt": "say 1", "thinking_budget": 3}, 400)):
+            status_got, _, answer = SERVER.call("POST", path, fields)
+            self.assertEqual((status_got, answer["error"]["param"]), (status, "thinking_budget"), answer)
+
     def test_earlier_ones_reach_the_template_as_do_its_variables(self):
         def prompt(messages, **fields):
             ids = SERVER.post("/v1/chat/completions", messages=messages, max_tokens=1, return_token_ids=True, **fields)["prompt_token_ids"]
@@ -220,6 +242,54 @@ class FamiliesTest(unittest.TestCase):
         server = self.serve({"\n": ["R1", " thinks", "</think>", "\n\nAnd says"]}, "{{ messages[-1].content }}{{ '<think>\\n' }}")
         message = server.post("/v1/chat/completions", **asked(1))["choices"][0]["message"]
         self.assertEqual((message["reasoning"], message["content"]), ("R1 thinks", "And says"))
+
+    def test_a_budget_ends_thoughts_that_the_prompt_opened(self):
+        server = self.serve({"\n": ["R1", " thinks", " on", "</think>", "\n\nAnd says"]}, "{{ messages[-1].content }}{{ '<think>\\n' }}")
+        for budget, thought in ((0, None), (1, "R1"), (2, "R1 thinks"), (3, "R1 thinks on")):
+            message = server.post("/v1/chat/completions", **asked(1, thinking_budget=budget))["choices"][0]["message"]
+            self.assertEqual((message.get("reasoning"), message["content"]), (thought, "And says"))
+
+    def test_the_end_of_thoughts_is_spelled_as_the_tokenizer_does(self):
+        # It is no token by itself here: its letters are.
+        server = self.serve({"1": ["<think>xx", "yy", "zz</think>"], ">": ["Done", " it"]}, "{# <think> #}{{ messages[-1].content[-1] }}")
+        got = server.post("/v1/chat/completions", **asked(1, thinking_budget=1, return_token_ids=True))["choices"][0]
+        self.assertEqual((got["message"]["reasoning"], got["message"]["content"]), ("xxyy", "Done it"))
+        self.assertIn([ord(c) for c in "</think>"], [got["token_ids"][i:i + 8] for i in range(len(got["token_ids"]))])
+
+    def test_a_call_comes_behind_a_budget(self):
+        script = ["<think>", "aa", "bb", "cc", "</think>", "<tool_call>", "\n{\"name\": \"look\", ", "\"arguments\": {\"city\"", ": \"Rome\"}}", "\n</tool_call>"]
+        server = self.serve({"1": script}, QWEN)
+        for choice in ("auto", "required"):
+            message = server.post("/v1/chat/completions", **asked(1, tools=TOOLS, tool_choice=choice, thinking_budget=2))["choices"][0]["message"]
+            if choice == "auto" or os.environ.get("CHORAL_XGRAMMAR"):
+                self.assertEqual((message["reasoning"], message["tool_calls"][0]["function"]), ("aabb", {"name": "look", "arguments": '{"city": "Rome"}'}))
+            message, reason = together(server.stream("/v1/chat/completions", **asked(1, tools=TOOLS, tool_choice="auto", thinking_budget=2)))
+            self.assertEqual((message["reasoning"], message["tool_calls"][0]["name"], reason), ("aabb", "look", "tool_calls"))
+
+    @unittest.skipUnless(os.environ.get("CHORAL_XGRAMMAR"), "CHORAL_XGRAMMAR names no folder with xgrammar")
+    def test_a_form_comes_behind_a_budget(self):
+        server = self.serve({"\n": ["Free", " {thoughts", " on and on", "</think>", "{\"n\":1}"], "x": ["<think>"]},
+                            "{{ messages[-1].content }}{{ '<think>\\n' }}")
+        schema = {"type": "object", "properties": {"n": {"enum": [1]}}, "required": ["n"]}
+        form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
+        message = server.post("/v1/chat/completions", **asked(1, response_format=form, thinking_budget=2))["choices"][0]["message"]
+        self.assertEqual((message["reasoning"], json.loads(message["content"])), ("Free {thoughts", {"n": 1}))
+
+    def test_gpt_oss_has_a_budget_over_all_its_channels(self):
+        script = ["<|channel|>", "analysis", "<|message|>", "Think", " more", "<|end|>"]
+        server = self.serve({"1": script, "2": ["<|start|>"], "3": ["assistant"], "4": ["final"]},
+                            "{% if tools %}<|channel|><|message|>{{ tools | tojson }}{% endif %}{{ messages[-1].content[-1] }}",
+                            special=["<|channel|>", "<|message|>", "<|end|>", "<|start|>"])
+        got = server.post("/v1/chat/completions", **asked(1, thinking_budget=1, max_tokens=20))["choices"][0]
+        # The final channel begins behind the end; what this model says there is what follows its mark.
+        self.assertEqual((got["message"]["reasoning"], got["message"]["content"][:5]), ("Think", "Think"))
+
+    def test_a_model_whose_thoughts_are_not_known_has_no_budget(self):
+        server = self.serve({"1": ["xx"]}, "{{ messages[-1].content[-1] }}")
+        status, _, answer = server.call("POST", "/v1/chat/completions", asked(1, thinking_budget=3))
+        self.assertEqual((status, answer["error"]["param"]), (400, "thinking_budget"), answer)
+        self.assertIn("--reasoning-parser", answer["error"]["message"])
+        self.assertEqual(server.call("POST", "/v1/chat/completions", asked(1, thinking_budget=-1))[0], 200)
 
     def test_a_name_that_there_is_not(self):
         for flag, name, near in (("--reasoning-parser", "qwen", "qwen3"), ("--tool-call-parser", "kimi_k", "kimi_k2")):

@@ -166,6 +166,9 @@ std::vector<Row> many_rows() {
     row.prompt_count = 12;
     if (i % 4 == 1) row.rule.penalties = {.repetition = 1.3F, .frequency = 0.1F, .presence = 0.4F};
     if (i % 8 == 2) row.rule.penalties = {.repetition = 1.0F, .frequency = 0.7F, .presence = 0.0F};
+    if (i % 8 == 1) row.rule.penalty_last_n = static_cast<int32_t>(i);
+    if (i % 8 == 5) row.rule.dry = {.multiplier = 3.0F, .base = 1.5F, .allowed_length = 1};
+    if (i % 8 == 6) row.rule.dry = {.multiplier = 5.0F, .allowed_length = 0, .last_n = 30}, row.rule.dry_breakers = {{3, {}}};
     if (i % 5 == 2) row.rule.bias = {{4, 9.0F}, {row.tokens.back(), -3.0F}, {2000, 100.0F}};
     if (i % 5 == 3) row.rule.allowed_ids = {1, 30, 31, 32, 500, 998, 3000};
     if (i % 4 == 3) row.mask.assign(20, 0x5A5A5A5AU);
@@ -221,7 +224,7 @@ TEST_P(SamplingTest, ARowThatGivesNoTokenFailsAlone) {
 
 std::vector<Request> many_requests() {
   std::vector<Request> requests;
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 13; ++i) {
     auto request = engine::greedy_request(engine::random_prompt(5 + 7 * i, static_cast<uint32_t>(i)), 12);
     auto& sampling = request.sampling;
     sampling.seed = i;
@@ -232,6 +235,12 @@ std::vector<Request> many_requests() {
     if (i == 6) sampling.logit_bias = {{77, 5.0F}, {78, 5.0F}}, sampling.logprob_token_ids = {77, 1};
     if (i == 7) sampling.allowed_token_ids = {5, 50, 500, 600};
     if (i == 8) request.structured_output = {.kind = StructuredOutput::Kind::kChoice, .choices = {"north", "south-west"}};
+    if (i == 9) sampling.typical_p = 0.8F, sampling.top_n_sigma = 1.5F;
+    if (i == 10) sampling.dry_multiplier = 0.8F, sampling.dry_allowed_length = 1;
+    if (i == 11) sampling.xtc_probability = 0.7F, sampling.xtc_threshold = 0.001F, sampling.logprobs = 3;
+    if (i == 12)
+      request.thought_limit = {
+          .max_tokens = 4, .begins = {"<think>"}, .ends = {"</think>"}, .forced_end = "</think>", .open = true};
     requests.push_back(std::move(request));
   }
   return requests;
@@ -262,6 +271,26 @@ TEST_P(SamplingTest, LogitsStayOnTheDevice) {
   bytes_of(0, 1);  // what holds the fused operators to their reference
   EXPECT_EQ(bytes_of(0, 2), kTokens * 16);
   EXPECT_EQ(bytes_of(5, 3), kTokens * (16 + 5 * 8));
+}
+
+// Those of one row, and the tokens of its neighbours as ever.
+TEST_P(SamplingTest, ARowWithAFilterThatDevicesLackComesToTheHost) {
+  const auto llm = load(on_device());
+  EXPECT_THAT(llm->info().notes, Contains(HasSubstr("typical_p, top_n_sigma or XTC on the host")));
+  const auto bytes_of = [&](bool typical) {
+    std::vector<Request> requests = {engine::greedy_request({5, 6, 7}, 1), engine::greedy_request({8, 6, 7}, 1)};
+    for (auto& request : requests) request.sampling.logprobs.reset();
+    requests[1].sampling.temperature = 0.7F;
+    requests[1].sampling.seed = 3;
+    if (typical) requests[1].sampling.typical_p = 0.9F;
+    const int64_t before = engine::stats_at_rest(*llm).host_copied_bytes;
+    for (const auto& output : llm->generate(requests)) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
+    return engine::stats_at_rest(*llm).host_copied_bytes - before;
+  };
+  bytes_of(false);
+  EXPECT_EQ(bytes_of(false), 2 * 16);
+  EXPECT_EQ((bytes_of(true) - 16) % 4, 0);
+  EXPECT_GT(bytes_of(true), 4 * 1000) << "a vocabulary";
 }
 
 // Of prompts the logits still come, and the answer is sampled there.

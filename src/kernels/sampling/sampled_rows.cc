@@ -60,7 +60,8 @@ Status status_of(RowOutcome outcome) {
     case RowOutcome::kInfinity:
       return internal_error("sampling: the model's logits hold +inf; its weights, adapter or input are damaged");
     case RowOutcome::kNothingLeft:
-      return invalid_argument("sampling: no token is left to choose; allowed tokens, bans, bias and grammar exclude each other");
+      return invalid_argument(
+          "sampling: no token is left to choose; allowed tokens, bans, bias, grammar and the end of thoughts exclude each other");
   }
   return internal_error("sampling: the device gives outcome {}, which is none", static_cast<int32_t>(outcome));
 }

@@ -17,6 +17,7 @@ constexpr size_t kMaxSalt = 1024;
 
 constexpr std::string_view kBoolean = R"({"type":"boolean"})";
 constexpr std::string_view kString = R"({"type":"string"})";
+constexpr std::string_view kBudget = R"({"type":"integer","minimum":-1})";
 constexpr std::string_view kPrompts =
     R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}},{"type":"array","items":{"type":"integer","minimum":0}},)"
     R"({"type":"array","items":{"type":"array","items":{"type":"integer","minimum":0}}}]})";
@@ -164,6 +165,10 @@ constexpr std::array kOwnChatFields{
                       return Status();
                     }},
     Field<ChatBody>{"parallel_tool_calls", kBoolean, read_member<ChatBody, &ChatBody::parallel_tool_calls>},
+    Field<ChatBody>{"thinking_budget", kBudget, read_member<ChatBody, &ChatBody::thinking_budget>},
+    Field<ChatBody>{"thinking_token_budget", {}, read_member<ChatBody, &ChatBody::thinking_budget>},
+    Field<ChatBody>{"thinking_budget_tokens", {}, read_member<ChatBody, &ChatBody::thinking_budget>},
+    Field<ChatBody>{"reasoning_budget_tokens", {}, read_member<ChatBody, &ChatBody::thinking_budget>},
     Field<ChatBody>{"include_reasoning", kBoolean, read_member<ChatBody, &ChatBody::include_reasoning>},
     Field<ChatBody>{"max_tokens", {}, read_length},
     Field<ChatBody>{"n_predict", {}, read_length},
@@ -294,6 +299,10 @@ Result<ChatCall> read_chat(Json json, ParsedSize& size, const SamplingParams& de
       return invalid_argument("'max_completion_tokens' is {}; give at least 1", *call.max_completion_tokens);
     notes.param.clear();
     r.sampling.max_tokens = *call.max_completion_tokens;
+  }
+  if (call.thinking_budget < -1) {
+    notes.param = "thinking_budget";
+    return invalid_argument("'thinking_budget' is {}; give a number of tokens, or -1 for no limit", call.thinking_budget);
   }
   if (call.top_logprobs) {
     notes.param = "top_logprobs";

@@ -45,6 +45,7 @@ struct ChatCall : CallHead {
   bool parallel_tool_calls = true;
   std::string metadata_json;      // which the answer repeats; empty: none
   bool include_reasoning = true;  // vLLM's: the answer shows what was thought
+  int32_t thinking_budget = -1;   // tokens that the model may think; -1: no limit
 };
 
 struct EmbeddingCall {

@@ -113,6 +113,23 @@ TEST(ReadCalls, WhatWouldChangeTheAnswerAndIsNotThereIsRefusedByName) {
             Code::kUnsupported);
 }
 
+TEST(ReadCalls, ThinkingHasABudgetByAnyOfItsNames) {
+  const auto read = [](const std::string& member) {
+    BodyNotes notes;
+    auto call = read_chat_call(R"({"messages":[{"role":"user","content":"a"}],)" + member + "}", {}, notes);
+    EXPECT_THAT(notes.warnings, ElementsAre());
+    return call;
+  };
+  EXPECT_EQ(read(R"("n":1)")->thinking_budget, -1);
+  for (const char* name : {"thinking_budget", "thinking_token_budget", "thinking_budget_tokens", "reasoning_budget_tokens"})
+    EXPECT_EQ(read(fmt::format(R"("{}":7)", name))->thinking_budget, 7) << name;
+  for (const char* bad : {"-2", "\"7\"", "1.5"})
+    EXPECT_EQ(read(fmt::format(R"("thinking_budget":{})", bad)).status().code(), Code::kInvalidArgument) << bad;
+  BodyNotes notes;
+  EXPECT_EQ(read_completion_call(R"({"prompt":"a","thinking_budget":7})", {}, notes).status().code(), Code::kUnsupported);
+  EXPECT_TRUE(read_completion_call(R"({"prompt":"a","thinking_budget":-1})", {}, notes).ok());
+}
+
 TEST(ReadCalls, FormsOfOtherServersAreTaken) {
   using Kind = StructuredOutput::Kind;
   const auto form = [](const std::string& member) {

@@ -8,7 +8,7 @@ namespace choral::serve {
 namespace {
 
 // Said in the same words there and in a chat.
-constexpr std::array<std::string_view, 42> kSame{"model",
+constexpr std::array<std::string_view, 43> kSame{"model",
                                                  "temperature",
                                                  "top_p",
                                                  "stream",
@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, 42> kSame{"model",
                                                  "dry_allowed_length",
                                                  "dry_penalty_last_n",
                                                  "dry_sequence_breakers",
+                                                 "thinking_budget",
                                                  "logit_bias",
                                                  "allowed_token_ids",
                                                  "bad_words",

@@ -5,6 +5,7 @@
 
 #include "serve/openai/shown_tools.h"
 #include "serve/tools/thought_constraint.h"
+#include "serve/tools/thought_limit.h"
 
 namespace choral::serve {
 namespace {
@@ -51,6 +52,21 @@ bool put_form_behind_thoughts(LLM& llm, const ThoughtMarks& marks, const ToolPla
   return true;
 }
 
+// Ends the thoughts in time. An answer that begins with its form has none.
+Status limit_thoughts(LLM& llm, const ThoughtMarks* marks, const ToolPlan& tools, const ChatCall& call, Request& request,
+                      BodyNotes& notes) {
+  if (call.thinking_budget < 0) return {};
+  notes.param = "thinking_budget";
+  if (marks == nullptr)
+    return unsupported("'thinking_budget': how this model marks its thoughts is not known; the server's --reasoning-parser says");
+  CHORAL_TRY(const std::string prompt, llm.apply_chat_template(request));
+  const bool goes_on = request.continue_final_message && leaves_thoughts_open(*marks, prompt);
+  request.thought_limit = thought_limit(*marks, call.thinking_budget, tools.reads_calls());
+  request.thought_limit.open = goes_on || opens_thoughts(*marks, prompt);
+  notes.param.clear();
+  return {};
+}
+
 }  // namespace
 
 Result<AnswerPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, BodyNotes& notes) {
@@ -58,11 +74,15 @@ Result<AnswerPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, B
   CHORAL_TRY(plan.tools, plan_call_tools(service, llm, call, notes));
   const ThoughtMarks* marks = service.thoughts();
   Request& r = call.request;
-  if (marks == nullptr) return plan;
+  if (marks == nullptr) {
+    CHORAL_RETURN_IF_ERROR(limit_thoughts(llm, marks, plan.tools, call, r, notes));
+    return plan;
+  }
   const bool has_form = r.structured_output.kind != StructuredOutput::Kind::kNone;
   if (has_form && !put_form_behind_thoughts(llm, *marks, plan.tools, r, plan.prompt_end) && begins_with_form(r, plan.tools))
     return plan;
   plan.thoughts = marks;
+  CHORAL_RETURN_IF_ERROR(limit_thoughts(llm, marks, plan.tools, call, r, notes));
   // The last message, which the answer goes on with, may be in the middle of them.
   if (r.continue_final_message) {
     const auto prompt = llm.apply_chat_template(r);
