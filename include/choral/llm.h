@@ -174,7 +174,10 @@ struct ModelInfo {
   std::string cpu_level;
   std::string kv_cache_dtype;
   bool has_chat_template = false;
-  std::string tool_template;       // the text of the chat template that requests with tools get; empty: none can be used
+  std::string chat_template;         // the text of the one that requests without tools get; empty: none can be used
+  std::string tool_template;         // the text of the chat template that requests with tools get; empty: none can be used
+  std::string bos_token, eos_token;  // as they are spelled; empty: there is none
+  FillTokens fill_tokens = {};
   std::vector<std::string> notes;  // every choice and fallback that was made, with its reason
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
@@ -273,11 +276,13 @@ class CHORAL_API Vocabulary {
  public:
   virtual ~Vocabulary() = default;
   // too_large: there are more than `most_tokens`; told as soon as that is sure, without the work of the rest.
-  virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens,
-                                                size_t most_tokens = SIZE_MAX) const = 0;
+  // Without `parse_special` a text that spells a special token is text like any other.
+  virtual Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens, size_t most_tokens = SIZE_MAX,
+                                                bool parse_special = true) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = false) const = 0;
-  virtual std::string token_text(int32_t id) const = 0;  // as the tokenizer's file spells it: "Ġthe"
-  virtual int64_t size() const = 0;                      // ids are below
+  virtual std::string token_text(int32_t id) const = 0;   // as the tokenizer's file spells it: "Ġthe"
+  virtual std::string token_bytes(int32_t id) const = 0;  // what it stands for in a text: " the"; may cut a UTF-8 character
+  virtual int64_t size() const = 0;                       // ids are below
 };
 
 class CHORAL_API LLM {

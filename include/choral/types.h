@@ -165,6 +165,7 @@ struct AnswerFacts {
   int cached_tokens = 0;                // of them, served from the prefix cache; with several completions: for the first one
   std::vector<AnswerAdapter> adapters;  // as the request names them; empty: the base
   bool begun = false;                   // one of its completions was in a step
+  double queue_s = 0;                   // until then it waited for a place in a batch
   int64_t made_tokens = 0;              // by all completions so far, those included that best_of keeps back
   bool adapter_unusable = false;  // it failed by what an adapter's files hold, or by their absence: the request may be right
 };
@@ -186,6 +187,13 @@ struct RequestOutput {
   int cached_tokens = 0;                          // AnswerFacts'
   std::vector<AnswerAdapter> adapters;            // AnswerFacts'
   RequestMetrics metrics;
+};
+
+// The tokens with which a model fills the gap between two texts; absent: it has none such.
+struct FillTokens {
+  std::optional<int32_t> prefix = {}, suffix = {}, middle = {};  // before the text that goes before, the one behind, the answer
+  std::optional<int32_t> pad = {};
+  std::optional<int32_t> repository = {}, file = {};  // before a repository's name, and before a file's
 };
 
 // What is new since the last event of one completion.

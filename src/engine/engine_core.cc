@@ -299,7 +299,7 @@ void EngineCore::begin_answers() {
     auto& request = engine_request(*item.request);
     if (request.scheduled_s > 0) continue;
     request.scheduled_s = now;
-    request.response->begin(request.cached_prompt_tokens, std::move(request.described_adapters));
+    request.response->begin(request.cached_prompt_tokens, std::move(request.described_adapters), now - request.submitted_s);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "engine/stated_sampling.h"
 #include "engine/uniproc_executor.h"
 #include "quant/quant_config.h"
+#include "text/fill_tokens.h"
 
 namespace choral {
 
@@ -73,10 +74,12 @@ class TokenizerVocabulary : public Vocabulary {
   TokenizerVocabulary(std::shared_ptr<const text::Tokenizer> tokenizer, int64_t size)
       : tokenizer_(std::move(tokenizer)), size_(size) {}
 
-  Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens, size_t most_tokens) const override {
+  Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens, size_t most_tokens,
+                                        bool parse_special) const override {
     if (tokenizer_ == nullptr) return unsupported("this model has no tokenizer");
     return or_out_of_memory("the text cannot be tokenised", [&] {
-      return tokenizer_->encode(text, {.add_special_tokens = add_special_tokens, .max_tokens = most_tokens});
+      return tokenizer_->encode(
+          text, {.add_special_tokens = add_special_tokens, .parse_special = parse_special, .max_tokens = most_tokens});
     });
   }
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
@@ -84,6 +87,9 @@ class TokenizerVocabulary : public Vocabulary {
   }
   std::string token_text(int32_t id) const override {
     return tokenizer_ == nullptr ? "" : std::string(tokenizer_->id_to_token(id).value_or(""));
+  }
+  std::string token_bytes(int32_t id) const override {
+    return tokenizer_ == nullptr ? "" : std::string(tokenizer_->token_bytes(id));
   }
   int64_t size() const override { return size_; }
 
@@ -104,15 +110,13 @@ class Engine : public LLM {
   Result<std::vector<std::unique_ptr<ResponseStream>>> submit_each(Request request, std::vector<Prompt> prompts) override;
   std::vector<RequestOutput> generate(std::vector<Request> requests) override;
   Result<std::vector<int32_t>> tokenize(std::string_view text, bool add_special_tokens) const override {
-    return of_base().tokenize(text, add_special_tokens, SIZE_MAX);
+    return of_base().tokenize(text, add_special_tokens, SIZE_MAX, true);
   }
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
     return of_base().detokenize(ids, skip_special_tokens);
   }
   std::string token_text(int32_t id) const override { return of_base().token_text(id); }
-  std::string token_bytes(int32_t id) const override {
-    return files_.tokenizer == nullptr ? "" : std::string(files_.tokenizer->token_bytes(id));
-  }
+  std::string token_bytes(int32_t id) const override { return of_base().token_bytes(id); }
   Result<std::shared_ptr<const Vocabulary>> vocabulary(const std::vector<AdapterUse>& adapters) const override {
     CHORAL_TRY(const auto versions, registry_->look_up(adapters));
     CHORAL_TRY(const auto tokens, tokens_of(versions));
@@ -203,7 +207,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                    .timeout_s = options.request_timeout_s,
                                                                    .queue_timeout_s = options.queue_timeout_s}));
   engine->info_.has_chat_template = engine->reader_->has_chat_template();
-  engine->info_.tool_template = engine->reader_->tool_template_source();
+  engine->info_.chat_template = engine->reader_->template_source(/*with_tools=*/false);
+  engine->info_.tool_template = engine->reader_->template_source(/*with_tools=*/true);
   CHORAL_TRY(engine->stated_sampling_, StatedSampling::read(engine->files_.generation_config));
   CHORAL_TRY(engine->registry_, AdapterRegistry::make(facts.cpu_level, facts.lora_targets,
                                                       {.load = {.config = facts.lora_config,
@@ -251,6 +256,11 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.threads = facts.threads;
   info_.cpu_level = cpu_level_name(facts.cpu_level);
   info_.kv_cache_dtype = facts.kv_dtype;
+  if (files_.tokenizer != nullptr) {
+    info_.bos_token = files_.tokenizer->special_token("bos");
+    info_.eos_token = files_.tokenizer->special_token("eos");
+    info_.fill_tokens = text::fill_tokens(*files_.tokenizer);
+  }
   info_.notes = facts.notes;
   info_.layers = facts.layers;
   if (!files_.pooling.ok()) {

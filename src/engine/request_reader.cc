@@ -138,9 +138,9 @@ bool RequestReader::has_chat_template() const {
   return std::any_of(chat_templates_.begin(), chat_templates_.end(), [](const auto& entry) { return entry.second.ok(); });
 }
 
-std::string RequestReader::tool_template_source() const {
+std::string RequestReader::template_source(bool with_tools) const {
   Request request;
-  request.tools_json = "[]";
+  if (with_tools) request.tools_json = "[]";
   const auto chosen = chat_template_of(request);
   return chosen.ok() ? (*chosen)->source() : "";
 }

@@ -58,8 +58,8 @@ class RequestReader {
   Result<std::string> apply_chat_template(const Request& request) const;
   Status structured_output_support();  // as LLM's
 
-  bool has_chat_template() const;            // one that can be used
-  std::string tool_template_source() const;  // of the one that requests with tools get; empty: none
+  bool has_chat_template() const;                      // one that can be used
+  std::string template_source(bool with_tools) const;  // of the one that such requests get; empty: none
 
  private:
   RequestReader(const ModelFiles& files, const RequestLimits& limits)

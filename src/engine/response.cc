@@ -49,9 +49,10 @@ Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, const 
   }
 }
 
-void Response::begin(int cached_tokens, std::vector<AnswerAdapter> adapters) {
+void Response::begin(int cached_tokens, std::vector<AnswerAdapter> adapters, double queue_s) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(facts_.begun, true)) return;
+  facts_.queue_s = queue_s;
   facts_.cached_tokens = cached_tokens;
   facts_.adapters = std::move(adapters);
 }

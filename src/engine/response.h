@@ -32,7 +32,7 @@ class Response {
 
   // --- engine thread ---
   // One of the completions is in its first step. The facts are those of the first call.
-  void begin(int cached_tokens, std::vector<AnswerAdapter> adapters);
+  void begin(int cached_tokens, std::vector<AnswerAdapter> adapters, double queue_s = 0);
   bool begun() const;
   void add_token(int index, int32_t token_id, float logprob, std::string_view text);
   void add_logprobs(int index, PositionLogprobs logprobs);  // of the token just added

@@ -3,6 +3,7 @@
 #include "io/gguf.h"
 #include "io/mapped_file.h"
 #include "io/model_location.h"
+#include "text/fill_tokens.h"
 
 namespace choral::engine {
 namespace {
@@ -66,6 +67,11 @@ Result<LoadedTokenizer> load_from_gguf(const fs::path& path) {
   CHORAL_RETURN_IF_ERROR(read_id(metadata, "eos", data.eos_id));
   CHORAL_RETURN_IF_ERROR(read_id(metadata, "unknown", data.unk_id));
   CHORAL_RETURN_IF_ERROR(read_id(metadata, "padding", data.pad_id));
+  for (const auto role : text::kFillRoles) {
+    std::optional<int64_t> id;
+    CHORAL_RETURN_IF_ERROR(read_id(metadata, role, id));
+    if (id) data.fill_ids.emplace_back(role, *id);
+  }
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_bos_token", data.add_bos));
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_eos_token", data.add_eos));
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_space_prefix", data.add_space_prefix));

@@ -48,6 +48,7 @@ struct GgufTokenizerData {
   std::vector<int32_t> token_types;  // 1 normal 2 unknown 3 control 4 user defined 5 unused 6 byte; as many as tokens, or none
   std::vector<std::string> merges;   // "a b"
   std::optional<int64_t> bos_id, eos_id, unk_id, pad_id;
+  std::vector<std::pair<std::string, int64_t>> fill_ids;  // of the roles that fill_tokens.h names: ("fim_pre", 5)
   std::optional<bool> add_bos, add_eos, add_space_prefix;
   bool special_take_space = false;  // special tokens take the white space after them, but those that open and end a text
   std::vector<NamedTemplate> chat_templates;

@@ -137,6 +137,11 @@ class GgufReader {
       }
       builder_.set_special_token(role, data_.tokens[*id]);
     }
+    for (const auto& [role, id] : data_.fill_ids) {
+      if (id < 0 || id >= std::ssize(data_.tokens))
+        return corrupt("the token {} has id {} in a vocabulary of {}", role, id, data_.tokens.size());
+      builder_.set_special_token(role + "_token", data_.tokens[id]);
+    }
     Template frame(3);
     frame[1].sequence = true;
     const bool add_bos = data_.add_bos.value_or(add_bos_default_) && data_.bos_id;
