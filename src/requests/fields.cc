@@ -36,9 +36,15 @@ Status read_seed(std::string_view name, const Json& json, Request& r) {
   return {};
 }
 
-// llama.cpp's max_tokens; below 0 as many as fit.
+// -1, as llama.cpp writes it: as many as fit.
+Status read_max_tokens(std::string_view name, const Json& json, Request& r) {
+  CHORAL_RETURN_IF_ERROR(read_value(name, json, r.sampling.max_tokens));
+  if (r.sampling.max_tokens == -1) r.sampling.max_tokens = kAnyNumber;
+  return {};
+}
+
+// llama.cpp's own name for it; all below 0 says the same.
 Status read_n_predict(std::string_view name, const Json& json, Request& r) {
-  constexpr int32_t kAnyNumber = 1 << 30;
   CHORAL_RETURN_IF_ERROR(read_value(name, json, r.sampling.max_tokens));
   if (r.sampling.max_tokens < 0) r.sampling.max_tokens = kAnyNumber;
   return {};
@@ -162,7 +168,7 @@ constexpr std::array kPromptFields{
 constexpr std::array kRequestFields{
     CHORAL_FIELD(n, R"({"type":"integer","minimum":1,"maximum":128})", sampling.n),
     CHORAL_FIELD(best_of, R"({"type":"integer","minimum":1,"maximum":128})", sampling.best_of),
-    CHORAL_FIELD(max_tokens, kCount, sampling.max_tokens),
+    Field<Request>{"max_tokens", R"({"type":"integer","minimum":-1})", read_max_tokens},
     CHORAL_FIELD(min_tokens, kCount, sampling.min_tokens),
     CHORAL_FIELD(temperature, R"({"type":"number","minimum":0,"maximum":2})", sampling.temperature),
     CHORAL_FIELD(top_k, kInteger, sampling.top_k),

@@ -20,6 +20,9 @@ struct Field {
   Status (*read)(std::string_view name, const Json& json, Body& body);
 };
 
+// max_tokens where a field says as many as fit, while 0 may say none.
+inline constexpr int32_t kAnyNumber = 1 << 30;
+
 // How a prompt is read, and when: of answers and of embeddings.
 std::span<const Field<Request>> prompt_fields();
 

@@ -43,7 +43,7 @@ constexpr std::array kUnserved{
     Unserved{"thinking_budget_tokens", "[-1]", kThoughts},
     Unserved{"reasoning_budget_tokens", "[-1]", kThoughts},
     // OpenAI's
-    Unserved{"suffix", R"([""])", "the models here continue a text, they fill no gap"},
+    Unserved{"suffix", R"([""])", "/v1/completions has it"},
     Unserved{"functions", "[[]]", kOldTools},
     Unserved{"function_call", R"(["none"])", kOldTools},
     Unserved{"web_search_options", "[]", "this server looks nothing up"},

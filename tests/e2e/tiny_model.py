@@ -55,7 +55,12 @@ def write_safetensors(path, shapes, values_of):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write_model(folder, context=CONTEXT):
+# Of a model that fills gaps, in place of bytes that no text has.
+FILL_IDS = range(1, 7)
+FILL_TEXTS = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<fim_pad>", "<reponame>", "<file_sep>")
+
+
+def write_model(folder, context=CONTEXT, fills_gaps=False):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     source = random.Random(7)
@@ -69,16 +74,17 @@ def write_model(folder, context=CONTEXT):
     }
     (folder / "config.json").write_text(json.dumps(config))
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    fill = dict(zip(FILL_IDS, FILL_TEXTS)) if fills_gaps else {}
     tokenizer = {
         "version": "1.0",
-        "added_tokens": [{"id": BOS, "content": "<s>", **special}, {"id": EOS, "content": "</s>", **special}],
+        "added_tokens": [{"id": i, "content": text, **special} for i, text in {**fill, BOS: "<s>", EOS: "</s>"}.items()],
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
         "post_processor": None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
                   "fuse_unk": False, "byte_fallback": False,
-                  "vocab": {c: i for i, c in enumerate(byte_alphabet())} | {"<s>": BOS, "</s>": EOS}, "merges": []},
+                  "vocab": {fill.get(i, c): i for i, c in enumerate(byte_alphabet())} | {"<s>": BOS, "</s>": EOS}, "merges": []},
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "expansion.h"
+#include "serve/native/native_call.h"
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/messages.h"
@@ -27,7 +28,7 @@ constexpr size_t kMaxWords = 2000;  // of an error
 void check_notes(const Status& status, const BodyNotes& notes) {
   CHORAL_CHECK(status.message().size() < kMaxWords, "an error quotes a whole body");
   CHORAL_CHECK(notes.param.size() < kMaxWords, "an error names a whole body");
-  CHORAL_CHECK(notes.warnings.size() <= 16, "every field of a body is noted");
+  CHORAL_CHECK(notes.warnings.size() <= 32, "every field of a body is noted");
   for (const auto& warning : notes.warnings) {
     CHORAL_CHECK(warning.size() < kMaxWords, "a note quotes a whole name");
     for (const char c : warning) CHORAL_CHECK(c >= ' ' && c <= '~', "a note goes into a header");
@@ -91,6 +92,17 @@ void check_chat(const ChatCall& call) {
   }
 }
 
+void check_native(const NativeCall& call) {
+  check_head(call);
+  CHORAL_CHECK(call.gap || (!call.prompts.empty() && call.prompts.size() <= 1024), "no prompt, or too many");
+  for (const auto& parts : call.prompts)
+    CHORAL_CHECK(!parts.empty() && parts.size() <= 1025, "a prompt of nothing, or of too much");
+  for (const auto& [text, bias] : call.request.sampling.logit_bias_texts)
+    CHORAL_CHECK(!std::isnan(bias), "a bias that is no number");
+  CHORAL_CHECK(call.response_fields.size() <= 64, "a list that is too long");
+  CHORAL_CHECK(!call.no_tokens || call.request.sampling.max_tokens == 1, "an answer that nobody asked for");
+}
+
 void read_body_of(char route, std::string_view body) {
   BodyNotes notes;
   const auto take = [&](auto&& call, auto&& check) {
@@ -103,7 +115,6 @@ void read_body_of(char route, std::string_view body) {
         check_head(call);
         CHORAL_CHECK(!call.prompts.empty() && call.prompts.size() <= 1024, "no prompt, or too many");
         CHORAL_CHECK(!call.no_tokens || (call.echo && call.request.sampling.max_tokens == 1), "nothing at all is asked for");
-        CHORAL_CHECK(call.no_tokens || call.request.sampling.max_tokens != 0, "an answer without limit that nobody asked for");
       });
       break;
     case 'm': take(read_chat_call(body, {}, notes), check_chat); break;
@@ -120,7 +131,21 @@ void read_body_of(char route, std::string_view body) {
       break;
     case 't':
       take(read_tokenize_call(body, notes), [](const TokenizeCall& call) {
-        CHORAL_CHECK(call.request.prompt.has_value() == call.request.messages_json.empty(), "a prompt and messages, or neither");
+        const bool is_vllms = call.request.prompt.has_value() != !call.request.messages_json.empty();
+        CHORAL_CHECK(is_vllms != call.content.has_value(), "a prompt and messages, or neither");
+      });
+      break;
+    case 'N': take(read_native_call(body, {}, notes), check_native); break;
+    case 'i':
+      take(read_infill_call(body, {}, notes), [](const NativeCall& call) {
+        check_native(call);
+        CHORAL_CHECK(call.gap && call.gap->files.size() <= 1024, "no gap, or too many files");
+      });
+      break;
+    case 'v':
+      take(read_native_embedding_call(body, notes), [](const NativeEmbeddingCall& call) {
+        CHORAL_CHECK(!call.inputs.empty() && call.inputs.size() <= 2048, "no input, or too many");
+        CHORAL_CHECK(call.norm >= 0 && call.norm <= 64, "a norm that nobody knows");
       });
       break;
     case 'd': take(read_detokenize_call(body, notes), [](const DetokenizeCall&) {}); break;

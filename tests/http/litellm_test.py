@@ -136,7 +136,7 @@ class LiteLLMTest(unittest.TestCase):
 
     def test_errors_are_the_clients_own(self):
         for error, fields in [(litellm.NotFoundError, {"model": "openai/onee"}), (litellm.BadRequestError, {"temperature": -1}),
-                              (litellm.BadRequestError, {"max_tokens": -1}), (litellm.BadRequestError, {"top_logprobs": 3})]:
+                              (litellm.BadRequestError, {"max_tokens": -2}), (litellm.BadRequestError, {"top_logprobs": 3})]:
             with self.assertRaises(error, msg=fields):
                 chat(**fields)
         with self.assertRaises(litellm.ContextWindowExceededError):

@@ -103,7 +103,7 @@ class OpenAIClientTest(unittest.TestCase):
 
     def test_errors_are_the_clients_own(self):
         for error, body in [(openai.NotFoundError, {"model": "onee"}), (openai.BadRequestError, {"temperature": -1}),
-                            (openai.BadRequestError, {"max_tokens": -1}), (openai.BadRequestError, {"n": 0})]:
+                            (openai.BadRequestError, {"max_tokens": -2}), (openai.BadRequestError, {"n": 0})]:
             with self.assertRaises(error) as caught:
                 client().chat.completions.create(**{"model": "one", "messages": CHAT, **body})
             self.assertTrue(caught.exception.body["message"])

@@ -29,6 +29,18 @@ struct Usage {
   int64_t reasoning_tokens = 0;  // of completion_tokens; forms that read thoughts count them
 };
 
+// How far the answer to one prompt is, and how long it took.
+struct Progress {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t made_tokens = 0;  // of all its completions
+  double prompt_s = 0;      // until the first token, without waiting for a place in a batch
+  double answer_s = 0;      // from then on
+};
+Progress progress_of(const RequestOutput& output);
+// Of prompts that were answered at the same time.
+Progress together(const Progress& a, const Progress& b);
+
 // The tokens of each prompt of a body, where its answer shows them piece by piece; else none.
 using PromptTokens = std::vector<std::vector<int32_t>>;
 
@@ -54,6 +66,12 @@ class AnswerForm {
   // have gone out before they were known.
   void set_adapters(std::vector<AnswerAdapter> adapters) { adapters_ = std::move(adapters); }
 
+  // Of a stream, before each piece: how far the answer to a prompt is with it.
+  void set_progress(size_t prompt, const Progress& progress) {
+    if (prompt >= progress_.size()) progress_.resize(prompt + 1);
+    progress_[prompt] = progress;
+  }
+
   // The server-sent events for what is new of the answer to a prompt; may be empty.
   virtual std::string piece(size_t prompt, const StreamEvent& event, const Usage& so_far) = 0;
   // What ends a stream that went well.
@@ -61,9 +79,11 @@ class AnswerForm {
 
  protected:
   const std::vector<AnswerAdapter>& adapters() const { return adapters_; }
+  Progress progress(size_t prompt) const { return prompt < progress_.size() ? progress_[prompt] : Progress(); }
 
  private:
   std::vector<AnswerAdapter> adapters_;
+  std::vector<Progress> progress_;  // one a prompt
 };
 
 // `prompts`: when shows_prompts() of the call.

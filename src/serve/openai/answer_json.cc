@@ -40,6 +40,49 @@ Usage usage_of(const std::vector<RequestOutput>& outputs) {
   return usage;
 }
 
+Progress progress_of(const RequestOutput& output) {
+  Progress progress{.prompt_tokens = std::ssize(output.prompt_token_ids),
+                    .cached_tokens = output.cached_tokens,
+                    .made_tokens = 0,
+                    .prompt_s = std::max(output.metrics.first_token_s - output.metrics.queue_s, 0.0),
+                    .answer_s = std::max(output.metrics.total_s - output.metrics.first_token_s, 0.0)};
+  for (const auto& completion : output.completions) progress.made_tokens += std::ssize(completion.token_ids);
+  return progress;
+}
+
+Progress together(const Progress& a, const Progress& b) {
+  return {.prompt_tokens = a.prompt_tokens + b.prompt_tokens,
+          .cached_tokens = a.cached_tokens + b.cached_tokens,
+          .made_tokens = a.made_tokens + b.made_tokens,
+          .prompt_s = std::max(a.prompt_s, b.prompt_s),
+          .answer_s = std::max(a.answer_s, b.answer_s)};
+}
+
+// What took no time that can be measured has no speed: 0.
+Json timings_json(const Progress& progress) {
+  constexpr double kMs = 1000;
+  const auto share = [](double a, double b) { return b > 0 ? a / b : 0.0; };
+  const auto computed = static_cast<double>(progress.prompt_tokens - progress.cached_tokens);
+  const auto made = static_cast<double>(progress.made_tokens);
+  return {{"cache_n", progress.cached_tokens},
+          {"prompt_n", progress.prompt_tokens - progress.cached_tokens},
+          {"prompt_ms", progress.prompt_s * kMs},
+          {"prompt_per_token_ms", share(progress.prompt_s * kMs, computed)},
+          {"prompt_per_second", share(computed, progress.prompt_s)},
+          {"predicted_n", progress.made_tokens},
+          {"predicted_ms", progress.answer_s * kMs},
+          {"predicted_per_token_ms", share(progress.answer_s * kMs, made)},
+          {"predicted_per_second", share(made, progress.answer_s)}};
+}
+
+Json prompt_progress_json(const Progress& progress) {
+  constexpr double kMs = 1000;
+  return {{"total", progress.prompt_tokens},
+          {"cache", progress.cached_tokens},
+          {"processed", progress.prompt_tokens},
+          {"time_ms", progress.prompt_s * kMs}};
+}
+
 Json finish_reason_json(FinishReason reason) {
   if (reason == FinishReason::kNone) return nullptr;
   return finish_reason_name(reason);

@@ -14,6 +14,10 @@ Json usage_json(const Usage& usage);
 // Adds `adapters`, what X-Choral-Adapter says, where there are any.
 void add_adapters(const std::vector<AnswerAdapter>& adapters, Json& json);
 Usage usage_of(const std::vector<RequestOutput>& outputs);
+// llama.cpp's `timings`.
+Json timings_json(const Progress& progress);
+// llama.cpp's `prompt_progress`, of a prompt that is computed.
+Json prompt_progress_json(const Progress& progress);
 // null while there is none.
 Json finish_reason_json(FinishReason reason);
 Json stop_reason_json(const std::string& stop_reason);

@@ -14,6 +14,14 @@ namespace choral::serve {
 
 using requests::Field;
 
+inline constexpr std::string_view kLora =
+    R"({"oneOf":[{"type":"string"},{"type":"array","items":{"oneOf":[{"type":"string"},{"type":"object","properties":)"
+    R"({"name":{"type":"string"},"id":{"type":"integer","minimum":0},"scale":{"type":"number"}}}]}}]})";
+// The names of requests::read_adapters(), and llama.cpp's {"id": 0, "scale": 0.5}.
+Status read_lora(std::string_view name, const Json& json, CallHead& head);
+// cache_salt is not too long.
+Status check_salt(const Request& request, BodyNotes& notes);
+
 // Whether `name` is a field that is taken and changes nothing that a client sees.
 bool is_ignored(std::string_view name);
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "serve/native/prompt_parts.h"
 #include "serve/openai/body_reader.h"
 #include "serve/openai/messages.h"
 
@@ -21,10 +22,6 @@ constexpr std::string_view kBudget = R"({"type":"integer","minimum":-1})";
 constexpr std::string_view kPrompts =
     R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}},{"type":"array","items":{"type":"integer","minimum":0}},)"
     R"({"type":"array","items":{"type":"array","items":{"type":"integer","minimum":0}}}]})";
-constexpr std::string_view kLora =
-    R"({"oneOf":[{"type":"string"},{"type":"array","items":{"oneOf":[{"type":"string"},{"type":"object","properties":)"
-    R"({"name":{"type":"string"},"id":{"type":"integer","minimum":0},"scale":{"type":"number"}}}]}}]})";
-
 // Fields without a meaning here, and those that change nothing that a client sees: OpenAI's, vLLM's, and llama.cpp's that tune
 // what is off, or where what was computed is kept.
 constexpr std::array<std::string_view, 29> kIgnored{"user",
@@ -54,8 +51,8 @@ constexpr std::array<std::string_view, 29> kIgnored{"user",
                                                     "id_slot",
                                                     "n_keep",
                                                     "n_discard",
-                                                    "timings_per_token",
-                                                    "return_progress"};
+                                                    "n_cache_reuse",
+                                                    "sse_ping_interval"};
 
 Status read_prompts(std::string_view name, const Json& json, size_t most, std::vector<Prompt>& out) {
   if (json.is_string()) return out.emplace_back(json.get<std::string>()), Status();
@@ -78,27 +75,6 @@ Status read_prompts(std::string_view name, const Json& json, size_t most, std::v
     out.emplace_back(std::move(ids));
   }
   return {};
-}
-
-// The names of read_adapters(), and llama.cpp's {"id": 0, "scale": 0.5}.
-Status read_lora(std::string_view name, const Json& json, CallHead& head) {
-  head.has_lora = true;
-  head.lora_ids.clear();
-  if (!json.is_array()) return requests::read_adapters(name, json, head.request);
-  Json named = json;
-  for (auto& entry : named) {
-    int32_t id = -1;
-    if (entry.is_object() && entry.contains("id") && !entry.contains("name")) {
-      CHORAL_RETURN_IF_ERROR(read_value(fmt::format("{}[{}].id", name, head.lora_ids.size()), entry["id"], id));
-      if (id < 0) return wrong_type(name, "a list of adapters whose ids GET /lora-adapters gives", json);
-      Json use = Json::object();
-      use["name"] = fmt::format("#{}", id);
-      if (entry.contains("scale")) use["scale"] = entry["scale"];
-      entry = std::move(use);
-    }
-    head.lora_ids.push_back(id);
-  }
-  return requests::read_adapters(name, named, head.request);
 }
 
 Status read_stream_options(std::string_view name, const Json& json, CallHead& head) {
@@ -124,6 +100,8 @@ constexpr std::array kHeadFields{
     Field<Call>{"lora", kLora, [](std::string_view n, const Json& j, Call& c) { return read_lora(n, j, c); }},
     Field<Call>{"return_token_ids", kBoolean, read_member<Call, &CallHead::return_token_ids>},
     Field<Call>{"return_tokens_as_token_ids", kBoolean, read_member<Call, &CallHead::tokens_as_token_ids>},
+    Field<Call>{"timings_per_token", kBoolean, read_member<Call, &CallHead::timings>},
+    Field<Call>{"return_progress", kBoolean, read_member<Call, &CallHead::tells_progress>},
 };
 
 constexpr std::array kCompletionFields{
@@ -132,6 +110,7 @@ constexpr std::array kCompletionFields{
                             c.prompts.clear();
                             return read_prompts(n, j, kMaxPrompts, c.prompts);
                           }},
+    Field<CompletionCall>{"suffix", kString, read_member<CompletionCall, &CompletionCall::suffix>},
     Field<CompletionCall>{"echo", kBoolean, read_member<CompletionCall, &CompletionCall::echo>},
     Field<CompletionCall>{
         "logprobs", R"({"type":"integer","minimum":0})",
@@ -156,7 +135,7 @@ constexpr std::array kOwnChatFields{
     Field<ChatBody>{"logprobs", kBoolean, read_member<ChatBody, &ChatBody::logprobs>},
     Field<ChatBody>{"top_logprobs", R"({"type":"integer","minimum":0,"maximum":20})",
                     read_member<ChatBody, &ChatBody::top_logprobs>},
-    Field<ChatBody>{"max_completion_tokens", R"({"type":"integer","minimum":1})",
+    Field<ChatBody>{"max_completion_tokens", R"({"type":"integer","minimum":-1})",
                     read_member<ChatBody, &ChatBody::max_completion_tokens>},
     Field<ChatBody>{"tool_choice", R"({"oneOf":[{"type":"string","enum":["none","auto","required"]},{"type":"object"}]})",
                     [](std::string_view n, const Json& j, ChatBody& c) {
@@ -206,6 +185,13 @@ constexpr std::array kTokenizeFields{
                         [](std::string_view n, const Json& j, TokenizeCall& c) { return read_value(n, j, c.request.prompt); }},
     Field<TokenizeCall>{"add_special_tokens", kBoolean, read_member<TokenizeCall, &TokenizeCall::add_special_tokens>},
     Field<TokenizeCall>{"return_token_strs", kBoolean, read_member<TokenizeCall, &TokenizeCall::return_token_strs>},
+    Field<TokenizeCall>{
+        "content",
+        {},
+        [](std::string_view n, const Json& j, TokenizeCall& c) { return read_mixed_prompt(n, j, c.content.emplace()); }},
+    Field<TokenizeCall>{"add_special", kBoolean, read_member<TokenizeCall, &TokenizeCall::add_special_tokens>},
+    Field<TokenizeCall>{"parse_special", kBoolean, read_member<TokenizeCall, &TokenizeCall::parse_special>},
+    Field<TokenizeCall>{"with_pieces", kBoolean, read_member<TokenizeCall, &TokenizeCall::with_pieces>},
 };
 
 constexpr std::array kDetokenizeFields{
@@ -224,10 +210,23 @@ Status take_messages(Json& body, ParsedSize& size, Request& request, BodyNotes& 
   return {};
 }
 
-Status check_salt(const Request& r, BodyNotes& notes) {
-  if (r.cache_salt.size() <= kMaxSalt) return {};
-  notes.param = "cache_salt";
-  return too_large("'cache_salt' has {} bytes; at most {} are taken", r.cache_salt.size(), kMaxSalt);
+// vLLM's body says `prompt` or `messages`, llama.cpp's `content`; what belongs to one means nothing in the other.
+Status check_form_of_tokenizing(const Json& json, BodyNotes& notes) {
+  constexpr std::array<std::string_view, 4> kOfPrompt{"prompt", "messages", "add_special_tokens", "return_token_strs"};
+  constexpr std::array<std::string_view, 3> kOfContent{"add_special", "parse_special", "with_pieces"};
+  const bool has_content = json.contains("content");
+  for (const auto name : has_content ? std::span<const std::string_view>(kOfPrompt) : kOfContent) {
+    if (!json.contains(std::string(name))) continue;
+    notes.param = name;
+    return has_content ? invalid_argument("'content' is llama.cpp's form and '{}' vLLM's; give one of them", name)
+                       : invalid_argument("'{}' goes with 'content', llama.cpp's form", name);
+  }
+  return {};
+}
+
+// "As many as fit" as the engine has it: a prompt is then cut to leave room for one.
+void drop_any_number(SamplingParams& sampling) {
+  if (sampling.max_tokens == requests::kAnyNumber) sampling.max_tokens = 0;
 }
 
 Status check_head(const CallHead& head, BodyNotes& notes) {
@@ -239,6 +238,32 @@ Status check_head(const CallHead& head, BodyNotes& notes) {
 }
 
 }  // namespace
+
+Status read_lora(std::string_view name, const Json& json, CallHead& head) {
+  head.has_lora = true;
+  head.lora_ids.clear();
+  if (!json.is_array()) return requests::read_adapters(name, json, head.request);
+  Json named = json;
+  for (auto& entry : named) {
+    int32_t id = -1;
+    if (entry.is_object() && entry.contains("id") && !entry.contains("name")) {
+      CHORAL_RETURN_IF_ERROR(read_value(fmt::format("{}[{}].id", name, head.lora_ids.size()), entry["id"], id));
+      if (id < 0) return wrong_type(name, "a list of adapters whose ids GET /lora-adapters gives", json);
+      Json use = Json::object();
+      use["name"] = fmt::format("#{}", id);
+      if (entry.contains("scale")) use["scale"] = entry["scale"];
+      entry = std::move(use);
+    }
+    head.lora_ids.push_back(id);
+  }
+  return requests::read_adapters(name, named, head.request);
+}
+
+Status check_salt(const Request& r, BodyNotes& notes) {
+  if (r.cache_salt.size() <= kMaxSalt) return {};
+  notes.param = "cache_salt";
+  return too_large("'cache_salt' has {} bytes; at most {} are taken", r.cache_salt.size(), kMaxSalt);
+}
 
 bool is_ignored(std::string_view name) { return std::find(kIgnored.begin(), kIgnored.end(), name) != kIgnored.end(); }
 
@@ -255,6 +280,13 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
     notes.param = "truncate_prompt_tokens";
     return invalid_argument("'echo' gives the prompt back as it was sent, 'truncate_prompt_tokens' cuts it; give one of them");
   }
+  if (!call.suffix.empty() && (call.echo || call.prompt_logprobs || call.request.truncate_prompt_tokens != 0)) {
+    notes.param = "suffix";
+    return invalid_argument("'suffix' makes another prompt of the text before the gap: leave out {}",
+                            call.echo              ? "'echo'"
+                            : call.prompt_logprobs ? "'prompt_logprobs'"
+                                                   : "'truncate_prompt_tokens'");
+  }
   auto& sampling = call.request.sampling;
   sampling.prompt_logprobs = call.prompt_logprobs;
   if (const int asked = call.prompt_logprobs.value_or(0); call.echo && sampling.logprobs && asked >= 0)
@@ -267,6 +299,7 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
     sampling.max_tokens = 1;
     sampling.min_tokens = 0;
   }
+  drop_any_number(sampling);
   return call;
 }
 
@@ -295,10 +328,11 @@ Result<ChatCall> read_chat(Json json, ParsedSize& size, const SamplingParams& de
   CHORAL_RETURN_IF_ERROR(check_head(call, notes));
   if (call.max_completion_tokens) {
     notes.param = "max_completion_tokens";
-    if (*call.max_completion_tokens < 1)
-      return invalid_argument("'max_completion_tokens' is {}; give at least 1", *call.max_completion_tokens);
+    const int32_t most = *call.max_completion_tokens;
+    if (most < 1 && most != -1)
+      return invalid_argument("'max_completion_tokens' is {}; give at least 1, or -1 for as many as fit", most);
     notes.param.clear();
-    r.sampling.max_tokens = *call.max_completion_tokens;
+    r.sampling.max_tokens = most == -1 ? 0 : most;
   }
   if (call.thinking_budget < -1) {
     notes.param = "thinking_budget";
@@ -312,6 +346,7 @@ Result<ChatCall> read_chat(Json json, ParsedSize& size, const SamplingParams& de
     notes.param.clear();
   }
   if (call.logprobs) r.sampling.logprobs = call.top_logprobs.value_or(0);
+  drop_any_number(r.sampling);
   return ChatCall(std::move(call));
 }
 
@@ -329,10 +364,13 @@ Result<TokenizeCall> read_tokenize_call(std::string_view body, BodyNotes& notes)
   ParsedSize size;
   CHORAL_TRY(Json json, parse_object(body, "the body", size));
   TokenizeCall call;
+  CHORAL_RETURN_IF_ERROR(check_form_of_tokenizing(json, notes));
+  call.add_special_tokens = !json.contains("content");
   CHORAL_RETURN_IF_ERROR(take_messages(json, size, call.request, notes));
   CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kTokenizeFields, call), table(requests::chat_fields(), call.request)));
+  if (call.content) return call;
   if (call.request.prompt.has_value() == !call.request.messages_json.empty())
-    return invalid_argument("give either 'prompt' or 'messages'");
+    return invalid_argument("give 'prompt', 'messages' or 'content', one of them");
   return call;
 }
 

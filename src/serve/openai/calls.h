@@ -29,6 +29,8 @@ struct CallHead {
   bool continuous_usage = false;     // in every chunk, where include_usage asks for it at all
   bool return_token_ids = false;     // vLLM's
   bool tokens_as_token_ids = false;  // "token_id:7" in place of a token's text, vLLM's
+  bool timings = false;              // llama.cpp's timings_per_token
+  bool tells_progress = false;       // llama.cpp's return_progress: a stream begins with how the prompt was computed
 };
 
 struct CompletionCall : CallHead {
@@ -37,6 +39,7 @@ struct CompletionCall : CallHead {
   bool echo = false;
   bool no_tokens = false;              // max_tokens 0: the prompt alone comes back
   std::optional<int> prompt_logprobs;  // that were asked for by name; those of the prompt that `echo` gives are others
+  std::string suffix;                  // each prompt stands before a gap, and this behind it; empty: there is no gap
 };
 
 struct ChatCall : CallHead {
@@ -57,9 +60,12 @@ struct EmbeddingCall {
 
 struct TokenizeCall {
   std::string model;
-  Request request;  // prompt or messages
-  bool add_special_tokens = true;
+  Request request;                             // vLLM's: prompt or messages
+  std::optional<std::vector<Prompt>> content;  // llama.cpp's: texts and ids, one behind the other
+  bool add_special_tokens = true;              // where there is content: only if asked for
+  bool parse_special = true;
   bool return_token_strs = false;
+  bool with_pieces = false;
 };
 
 struct DetokenizeCall {

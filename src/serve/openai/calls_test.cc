@@ -99,9 +99,9 @@ TEST(ReadCalls, WhatWouldChangeTheAnswerAndIsNotThereIsRefusedByName) {
     return notes.param;
   };
   for (const char* member :
-       {R"("mirostat":2)", R"("dynatemp_range":0.8)", R"("adaptive_target":0.5)", R"("tfs_z":0.5)", R"("suffix":"x")",
-        R"("samplers":["top_k"])", R"("functions":[{}])", R"("web_search_options":{})", R"("modalities":["text","audio"])",
-        R"("audio":{"voice":"x"})", R"("use_beam_search":true)", R"("penalize_nl":true)", R"("adapter_id":"x")"})
+       {R"("mirostat":2)", R"("dynatemp_range":0.8)", R"("adaptive_target":0.5)", R"("tfs_z":0.5)", R"("samplers":["top_k"])",
+        R"("functions":[{}])", R"("web_search_options":{})", R"("modalities":["text","audio"])", R"("audio":{"voice":"x"})",
+        R"("use_beam_search":true)", R"("penalize_nl":true)", R"("adapter_id":"x")"})
     EXPECT_EQ(refused(member), std::string(member).substr(1, std::string(member).find(':') - 2)) << member;
   for (const char* member :
        {R"("mirostat":0,"mirostat_tau":5,"mirostat_eta":0.1)", R"("dry_multiplier":0.0,"dry_base":1.75)", R"("typical_p":0.9)",
@@ -128,6 +128,31 @@ TEST(ReadCalls, ThinkingHasABudgetByAnyOfItsNames) {
   BodyNotes notes;
   EXPECT_EQ(read_completion_call(R"({"prompt":"a","thinking_budget":7})", {}, notes).status().code(), Code::kUnsupported);
   EXPECT_TRUE(read_completion_call(R"({"prompt":"a","thinking_budget":-1})", {}, notes).ok());
+}
+
+TEST(ReadCompletionCall, ASuffixLeavesNoRoomForWhatIsAboutThePromptAsItWasSent) {
+  BodyNotes notes;
+  EXPECT_EQ(read_completion_call(R"({"prompt":"a","suffix":"x"})", {}, notes)->suffix, "x");
+  for (const char* more : {R"("echo":true)", R"("prompt_logprobs":1)", R"("truncate_prompt_tokens":5)"}) {
+    EXPECT_FALSE(read_completion_call(std::string(R"({"prompt":"a","suffix":"x",)") + more + "}", {}, notes).ok()) << more;
+    EXPECT_EQ(notes.param, "suffix");
+  }
+  EXPECT_EQ(read_chat_call(R"({"messages":[{"role":"user","content":"a"}],"suffix":"x"})", {}, notes).status().code(),
+            Code::kUnsupported);
+}
+
+TEST(ReadTokenizeCall, TwoFormsAreToldApartByTheirFields) {
+  BodyNotes notes;
+  const auto llama = read_tokenize_call(R"({"content":["a",1],"with_pieces":true})", notes);
+  ASSERT_TRUE(llama.ok()) << llama.status().to_string();
+  EXPECT_EQ(llama->content->size(), 2u);
+  EXPECT_FALSE(llama->add_special_tokens);
+  EXPECT_TRUE(read_tokenize_call(R"({"content":"a","add_special":true})", notes)->add_special_tokens);
+  EXPECT_TRUE(read_tokenize_call(R"({"prompt":"a"})", notes)->add_special_tokens);
+  EXPECT_FALSE(read_tokenize_call(R"({"prompt":"a","with_pieces":true})", notes).ok());
+  EXPECT_EQ(notes.param, "with_pieces");
+  EXPECT_FALSE(read_tokenize_call(R"({"content":"a","prompt":"a"})", notes).ok());
+  EXPECT_EQ(notes.param, "prompt");
 }
 
 TEST(ReadCalls, FormsOfOtherServersAreTaken) {
@@ -161,7 +186,11 @@ TEST(ReadCalls, NumbersOfOtherServersAreTaken) {
   EXPECT_EQ(call->request.sampling.seed, static_cast<uint64_t>(-5));
   const auto any = read_completion_call(R"({"prompt":"a","n_predict":-1,"seed":-1})", {}, notes);
   ASSERT_TRUE(any.ok());
-  EXPECT_EQ(any->request.sampling.max_tokens, 1 << 30);
+  EXPECT_EQ(any->request.sampling.max_tokens, 0) << "as many as fit";
+  EXPECT_EQ(read_completion_call(R"({"prompt":"a","max_tokens":-1})", {}, notes)->request.sampling.max_tokens, 0);
+  EXPECT_EQ(read_chat_call(R"({"messages":[{"role":"user","content":"a"}],"max_completion_tokens":-1})", {}, notes)
+                ->request.sampling.max_tokens,
+            0);
   EXPECT_EQ(any->request.sampling.seed, std::nullopt);
   EXPECT_THAT(notes.warnings, ElementsAre());
   EXPECT_FALSE(read_completion_call(R"({"prompt":"a","seed":0.5})", {}, notes).ok());

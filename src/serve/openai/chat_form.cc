@@ -19,6 +19,8 @@ class ChatForm : public AnswerForm {
         include_usage_(call.include_usage),
         continuous_usage_(call.continuous_usage),
         token_ids_(call.return_token_ids),
+        timings_(call.timings),
+        tells_progress_(call.tells_progress),
         logprobs_(call.logprobs),
         beside_(tokens_beside(call.request.sampling)),
         prompt_logprobs_(call.request.sampling.prompt_logprobs),
@@ -39,6 +41,7 @@ class ChatForm : public AnswerForm {
     Usage usage = usage_of(outputs);
     for (const auto& completion : output.completions) usage.reasoning_tokens += reasoning_tokens(completion);
     answer.add("usage", usage_json(usage));
+    if (timings_) answer.add("timings", timings_json(progress_of(output)));
     if (prompt_logprobs_) answer.add("prompt_logprobs", long_prompt_logprobs(output.prompt_logprobs, *prompt_logprobs_, names_));
     if (token_ids_) answer.add("prompt_token_ids", Json(output.prompt_token_ids));
     return long_text(std::move(answer));
@@ -58,12 +61,17 @@ class ChatForm : public AnswerForm {
     if (is_silent) return text;
     Json json = chunk(std::move(choice), continuous(so_far));
     if (event.finish_reason != FinishReason::kNone) add_adapters(adapters(), json);
+    if (timings_) json["timings"] = timings_json(progress(0));
     return text + sse(json);
   }
 
   std::string end(const Usage& total) override {
     std::string text;
-    if (include_usage_) text = sse(chunk(nullptr, usage_json(with_thoughts(total))));
+    if (include_usage_) {
+      Json json = chunk(nullptr, usage_json(with_thoughts(total)));
+      if (timings_) json["timings"] = timings_json(progress(0));
+      text = sse(json);
+    }
     return text + sse_data("[DONE]");
   }
 
@@ -179,6 +187,7 @@ class ChatForm : public AnswerForm {
     so_far.completion_tokens -= std::ssize(event.token_ids);
     Json json = chunk(delta(event.index, {{"role", "assistant"}, {"content", ""}}), continuous(so_far));
     for (const auto& prompt : std::exchange(prompts_, {})) json["prompt_token_ids"] = prompt;
+    if (tells_progress_) json["prompt_progress"] = prompt_progress_json(progress(0));
     if (prompt_logprobs_ && event.index == 0)
       json["prompt_logprobs"] = prompt_logprobs_json(event.prompt_logprobs, *prompt_logprobs_, names_);
     return sse(json);
@@ -196,7 +205,7 @@ class ChatForm : public AnswerForm {
 
   const AnswerHead head_;
   const Json metadata_;
-  const bool include_usage_, continuous_usage_, token_ids_;
+  const bool include_usage_, continuous_usage_, token_ids_, timings_, tells_progress_;
   const bool logprobs_;
   const Beside beside_;  // in top_logprobs
   const std::optional<int> prompt_logprobs_;

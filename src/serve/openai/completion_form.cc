@@ -19,6 +19,8 @@ class CompletionForm : public AnswerForm {
         include_usage_(call.include_usage),
         continuous_usage_(call.continuous_usage),
         token_ids_(call.return_token_ids),
+        timings_(call.timings),
+        tells_progress_(call.tells_progress),
         choices_(static_cast<size_t>(call.request.sampling.n)),
         logprobs_(call.request.sampling.logprobs),
         beside_(tokens_beside(call.request.sampling).count),
@@ -41,6 +43,11 @@ class CompletionForm : public AnswerForm {
                                      return choice(i / choices_, output, output.completions[i % choices_]);
                                    }});
     answer.add("usage", counted(usage_of(outputs)));
+    if (timings_) {
+      Progress all;
+      for (const auto& output : outputs) all = together(all, progress_of(output));
+      answer.add("timings", timings(all));
+    }
     return long_text(std::move(answer));
   }
 
@@ -64,12 +71,20 @@ class CompletionForm : public AnswerForm {
     if (token_ids_) choice["token_ids"] = no_tokens_ ? std::vector<int32_t>() : event.token_ids;
     Json json = chunk(Json::array({std::move(choice)}), continuous_usage_ ? counted(so_far) : Json(nullptr));
     if (event.finish_reason != FinishReason::kNone) add_adapters(adapters(), json);
+    if (timings_) json["timings"] = timings(progress(prompt));
+    if (is_first && tells_progress_) json["prompt_progress"] = prompt_progress_json(progress(prompt));
     return sse_data(dumped(json));
   }
 
   std::string end(const Usage& total) override {
     std::string text;
-    if (include_usage_) text = sse_data(dumped(chunk(Json::array(), counted(total))));
+    if (include_usage_) {
+      Json json = chunk(Json::array(), counted(total));
+      Progress all;
+      for (size_t i = 0; i < of_prompts_.size(); ++i) all = together(all, progress(i));
+      if (timings_) json["timings"] = timings(all);
+      text = sse_data(dumped(json));
+    }
     return text + sse_data("[DONE]");
   }
 
@@ -78,6 +93,11 @@ class CompletionForm : public AnswerForm {
   Json counted(Usage usage) const {
     if (no_tokens_) usage.completion_tokens = 0;
     return usage_json(usage);
+  }
+
+  Json timings(Progress progress) const {
+    if (no_tokens_) progress.made_tokens = 0;
+    return timings_json(progress);
   }
 
   std::string text_of(const std::vector<int32_t>& ids) const {
@@ -132,7 +152,7 @@ class CompletionForm : public AnswerForm {
   }
 
   const AnswerHead head_;
-  const bool echo_, no_tokens_, include_usage_, continuous_usage_, token_ids_;
+  const bool echo_, no_tokens_, include_usage_, continuous_usage_, token_ids_, timings_, tells_progress_;
   const size_t choices_;  // a prompt
   const std::optional<int> logprobs_;
   const size_t beside_;  // tokens in top_logprobs of what is generated

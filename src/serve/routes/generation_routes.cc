@@ -1,9 +1,11 @@
 #include <ctime>
 
 #include "serve/http/error_response.h"
+#include "serve/native/fill_prompt.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/calls.h"
 #include "serve/routes/call_plan.h"
+#include "serve/routes/generation.h"
 #include "serve/routes/routes.h"
 #include "serve/usual_sampling.h"
 
@@ -22,14 +24,24 @@ Status name_numbered(const Service& service, CallHead& head) {
   return {};
 }
 
+// For the log, whatever comes of the request.
+void note_model(const Service& service, const Exchange& exchange, const std::string& model, const Request& request) {
+  exchange->note_model(model_of(service, model), request.adapters);
+}
+
+}  // namespace
+
+std::string model_of(const Service& service, const std::string& model) {
+  return model.empty() ? service.base_names().front() : model;
+}
+
 AnswerHead answer_head(const Service& service, std::string id, const std::string& model) {
   return {.id = std::move(id),
-          .model = model.empty() ? service.base_names().front() : model,
+          .model = model_of(service, model),
           .created_unix_s = std::time(nullptr),
           .system_fingerprint = service.system_fingerprint()};
 }
 
-// "chatcmpl-…": by the request's own id, which its headers tell.
 std::string answer_id(std::string_view prefix, const Exchange& exchange) {
   return fmt::format("{}{}", prefix, exchange->request().ids.request);
 }
@@ -38,7 +50,6 @@ TokenText token_text(const LLM& llm) {
   return [&llm](int32_t id) { return llm.token_bytes(id); };
 }
 
-// Gives what is left of the request to the engine: `prompts`, or its own. False: the exchange is answered, with why it did not.
 bool submit(Service& service, LLM& llm, const Exchange& exchange, const std::string& model, Request request,
             std::vector<Prompt> prompts, LiveRequest& live) {
   auto refusal = service.submit(llm, exchange, model, std::move(request), std::move(prompts), live);
@@ -46,18 +57,11 @@ bool submit(Service& service, LLM& llm, const Exchange& exchange, const std::str
   return !refusal;
 }
 
-// Does the rest here, or where it may wait for the request's grammar.
 void go_on(Service& service, LLM& llm, const Exchange& exchange, const Request& request, Service::Work rest) {
   if (request.structured_output.kind == StructuredOutput::Kind::kNone) return rest(llm, exchange);
   service.with_grammar(exchange, std::move(rest));
 }
 
-// For the log, whatever comes of the request.
-void note_model(const Service& service, const Exchange& exchange, const std::string& model, const Request& request) {
-  exchange->note_model(model.empty() ? service.base_names().front() : model, request.adapters);
-}
-
-// What both bodies need before their prompts are submitted. False: the request is answered.
 bool prepare(Service& service, const Exchange& exchange, CallHead& head) {
   if (const Status named = name_numbered(service, head); !named.ok()) {
     exchange->respond(service.error(named, "lora"));
@@ -74,6 +78,33 @@ PromptTokens prompts_of(const LiveRequest& live) {
   return prompts;
 }
 
+std::shared_ptr<const Vocabulary> vocabulary_of(Service& service, LLM& llm, const Exchange& exchange, const CallHead& head) {
+  auto vocabulary = llm.vocabulary(head.request.adapters);
+  if (vocabulary.ok()) return *std::move(vocabulary);
+  const bool is_unknown = vocabulary.status().code() == Code::kNotFound && !head.request.adapters.empty();
+  const std::string& name = head.model.empty() && is_unknown ? head.request.adapters.front().name : head.model;
+  exchange->respond(is_unknown ? service.unknown_model(name) : service.error(vocabulary.status()));
+  return nullptr;
+}
+
+namespace {
+
+// Puts what stands before and behind each gap into its prompt. False: the exchange is answered with why not.
+bool put_suffix(Service& service, LLM& llm, const Exchange& exchange, CompletionCall& call) {
+  if (call.suffix.empty()) return true;
+  const auto vocabulary = vocabulary_of(service, llm, exchange, call);
+  if (vocabulary == nullptr) return false;
+  const FillTokens& tokens = llm.info().fill_tokens;
+  for (auto& prompt : call.prompts) {
+    auto filled = fill_prompt({.before = std::move(prompt), .behind = call.suffix, .begun = "", .files = {}}, tokens, *vocabulary,
+                              most_tokens_read(llm));
+    if (!filled.ok()) return exchange->respond(service.error(filled.status(), "suffix")), false;
+    prompt = *std::move(filled);
+  }
+  add_fill_stops(tokens, call.request.sampling);
+  return true;
+}
+
 void submit_completion(Service& service, LLM& llm, const Exchange& exchange, const CompletionCall& call) {
   LiveRequest live;
   if (!submit(service, llm, exchange, call.model, call.request, call.prompts, live)) return;
@@ -88,6 +119,7 @@ void complete(Service& service, LLM& llm, const Exchange& exchange) {
   service.warn(exchange, std::move(notes.warnings));
   if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
   if (!prepare(service, exchange, *read)) return;
+  if (!put_suffix(service, llm, exchange, *read)) return;
   read->request.id = answer_id("cmpl-", exchange);
   const auto call = std::make_shared<const CompletionCall>(*std::move(read));
   go_on(service, llm, exchange, call->request,

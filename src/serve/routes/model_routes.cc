@@ -1,11 +1,15 @@
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "serve/http/error_response.h"
 #include "serve/keys/token_charge.h"
+#include "serve/native/prompt_parts.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/json.h"
+#include "serve/routes/call_plan.h"
 #include "serve/routes/routes.h"
 #include "serve/service/model_names.h"
+#include "serve/usual_sampling.h"
 
 namespace choral::serve {
 namespace {
@@ -28,13 +32,14 @@ struct TextCall {
 };
 
 // Charges what the request's prompt may come to. Nothing: the exchange is answered with why not.
-std::optional<TextCall> begin_text(Service& service, LLM& llm, const Exchange& e, const std::string& model, Request& request) {
+std::optional<TextCall> begin_text(Service& service, LLM& llm, const Exchange& e, const std::string& model, Request& request,
+                                   std::span<const Prompt> texts = {}) {
   constexpr int64_t kContexts = 8;  // enough to see what of a long text fits; answers of any size are an admin's
   TextCall text;
   text.most_tokens = service.is_admins(e->request()) ? INT64_MAX : kContexts * llm.info().max_model_len;
   service.put_model(model, /*has_lora=*/false, request);
   e->note_model(model.empty() ? service.base_names().front() : model, request.adapters);
-  const int64_t expected = tokens_to_read(request, {}, text.most_tokens);
+  const int64_t expected = tokens_to_read(request, texts, text.most_tokens);
   if (auto refused = service.admit(e, request.adapters, expected, text.grant)) {
     e->respond(*std::move(refused));
     return std::nullopt;
@@ -64,6 +69,39 @@ Result<std::string> text_of(const LLM& llm, const Request& request) {
 Status too_many(Status status, int64_t most_tokens) {
   if (status.code() != Code::kTooLarge || most_tokens == INT64_MAX) return status;
   return too_large("{}; at most {}, eight contexts, are taken at once without an admin's key", status.message(), most_tokens);
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const uint32_t length = check_utf8(text).length;
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+// A text where the token alone is one, else its bytes, as llama.cpp has it.
+Json piece_json(const Vocabulary& vocabulary, int32_t id) {
+  const std::string bytes = vocabulary.token_bytes(id);
+  Json json{{"id", id}};
+  if (is_utf8(bytes)) {
+    json["piece"] = bytes;
+  } else {
+    for (const char c : bytes) json["piece"].push_back(static_cast<unsigned char>(c));
+  }
+  return json;
+}
+
+void tokenize_content(Service& service, LLM& llm, const Exchange& e, TokenizeCall& call) {
+  auto text = begin_text(service, llm, e, call.model, call.request, *call.content);
+  if (!text) return;
+  const auto most = static_cast<size_t>(text->most_tokens);
+  const auto tokens = tokens_of_parts(*call.content, *text->vocabulary, call.add_special_tokens, call.parse_special, most);
+  if (!tokens.ok()) return e->respond(service.error(too_many(tokens.status(), text->most_tokens), "content"));
+  settle(*text, e, std::ssize(*tokens));
+  Json list = Json::array();
+  for (const int32_t id : *tokens) list.push_back(call.with_pieces ? piece_json(*text->vocabulary, id) : Json(id));
+  e->respond(json_response(dumped({{"tokens", std::move(list)}})));
 }
 
 }  // namespace
@@ -97,6 +135,7 @@ void tokenize(Service& service, const Exchange& exchange) {
     auto call = read_tokenize_call(e->request().body, notes);
     service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    if (call->content) return tokenize_content(service, llm, e, *call);
     auto text = begin_text(service, llm, e, call->model, call->request);
     if (!text) return;
     const std::string_view param = call->request.prompt ? "prompt" : "messages";
@@ -135,7 +174,23 @@ void detokenize(Service& service, const Exchange& exchange) {
             invalid_argument("'tokens' holds {}; the model has ids 0 to {}", id, text->vocabulary->size() - 1), "tokens"));
     }
     settle(*text, e, std::ssize(call->tokens));
-    e->respond(json_response(dumped({{"prompt", text->vocabulary->detokenize(call->tokens)}})));
+    const std::string whole = text->vocabulary->detokenize(call->tokens);
+    e->respond(json_response(dumped({{"prompt", whole}, {"content", whole}})));  // vLLM's name and llama.cpp's
+  });
+}
+
+void apply_template(Service& service, const Exchange& exchange) {
+  service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
+    BodyNotes notes;
+    auto call = read_chat_call(e->request().body, usual_sampling(llm), notes);
+    service.warn(e, std::move(notes.warnings));
+    if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    if (!begin_text(service, llm, e, call->model, call->request)) return;
+    if (const auto plan = plan_call(service, llm, *call, notes); !plan.ok())
+      return e->respond(service.error(plan.status(), notes.param));
+    const auto prompt = llm.apply_chat_template(call->request);
+    if (!prompt.ok()) return e->respond(service.error(prompt.status(), "messages"));
+    e->respond(json_response(dumped({{"prompt", *prompt}})));
   });
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "serve/http/error_response.h"
+#include "serve/native/native_call.h"
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/openapi.h"
@@ -33,6 +34,8 @@ constexpr std::array kRoutes{
     Route{"GET", "/version", Access::kUser, plain<show_version>, "the program's version"},
     Route{"GET", "/metrics", Access::kUser, plain<metrics>, "for Prometheus"},
     Route{"GET", "/openapi.json", Access::kUser, openapi, "this document"},
+    Route{"GET", "/server_info", Access::kUser, plain<show_server_info>, "the model, and how it runs"},
+    Route{"GET", "/load", Access::kUser, plain<show_load>, "answers that are made or wait"},
     Route{"GET", "/v1/models", Access::kUser, plain<list_models>, "the base and its adapters"},
     Route{"GET", "/v1/models/*", Access::kUser, get_model, "one of them"},
     Route{"POST", "/v1/completions", Access::kUser, plain<completions>, "continues texts", completion_schema},
@@ -52,6 +55,16 @@ constexpr std::array kRoutes{
     Route{"GET", "/lora-adapters", Access::kUser, plain<list_adapter_scales>, "llama.cpp's list of adapters"},
     Route{"POST", "/lora-adapters", Access::kAdmin, plain<set_adapter_scales>,
           "llama.cpp's scales of requests that name no adapter", adapter_scales_schema},
+    // llama.cpp's own
+    Route{"POST", "/completion", Access::kUser, plain<native_completion>, "continues texts, llama.cpp's form", native_schema},
+    Route{"POST", "/completions", Access::kUser, plain<native_completion>, "as /completion", native_schema},
+    Route{"POST", "/infill", Access::kUser, plain<infill>, "fills the gap in a text, llama.cpp's form", infill_schema},
+    Route{"POST", "/embedding", Access::kUser, plain<native_embeddings>, "vectors of texts, llama.cpp's form",
+          native_embedding_schema},
+    Route{"POST", "/embeddings", Access::kUser, plain<native_embeddings>, "as /embedding", native_embedding_schema},
+    Route{"POST", "/apply-template", Access::kUser, plain<apply_template>, "the text that a conversation comes to", chat_schema},
+    Route{"GET", "/props", Access::kUser, plain<show_props>, "llama.cpp's account of the server"},
+    Route{"GET", "/slots", Access::kUser, plain<show_slots>, "which places for answers are taken, llama.cpp's form"},
 };
 
 void openapi(Service&, const Exchange& exchange, std::string_view) {

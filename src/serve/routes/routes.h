@@ -14,11 +14,23 @@ void chat_completions(Service& service, const Exchange& exchange);
 void embeddings(Service& service, const Exchange& exchange);
 void responses(Service& service, const Exchange& exchange);
 
+// --- native_routes.cc: llama.cpp's ---
+void native_completion(Service& service, const Exchange& exchange);
+void infill(Service& service, const Exchange& exchange);
+void native_embeddings(Service& service, const Exchange& exchange);
+
+// --- server_routes.cc ---
+void show_props(Service& service, const Exchange& exchange);
+void show_slots(Service& service, const Exchange& exchange);
+void show_server_info(Service& service, const Exchange& exchange);
+void show_load(Service& service, const Exchange& exchange);
+
 // --- model_routes.cc ---
 void list_models(Service& service, const Exchange& exchange);
 void get_model(Service& service, const Exchange& exchange, std::string_view id);
 void tokenize(Service& service, const Exchange& exchange);
 void detokenize(Service& service, const Exchange& exchange);
+void apply_template(Service& service, const Exchange& exchange);
 
 // --- adapter_routes.cc ---
 void list_adapters(Service& service, const Exchange& exchange);

@@ -36,7 +36,9 @@ LiveAnswer::LiveAnswer(Owner& owner, std::shared_ptr<HttpExchange> exchange, Liv
       form_(std::move(form)),
       is_streamed_(is_streamed),
       outputs_(streams_.size()),
-      counted_(streams_.size()) {}
+      counted_(streams_.size()),
+      begun_s_(now_s()),
+      paces_(is_streamed ? streams_.size() : 0) {}
 
 void LiveAnswer::start() {
   exchange_->post([self = shared_from_this()] { self->begin_reading(); });
@@ -160,7 +162,23 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
   // The end of an answer that failed is told by fail().
   if (!is_streamed_ || event.finish_reason == FinishReason::kError) return;
   begin(index);
+  pace(index, event);
   if (std::string piece = form_->piece(index, event, usage_); !piece.empty()) send(std::move(piece));
+}
+
+void LiveAnswer::pace(size_t index, const StreamEvent& event) {
+  auto& [progress, first_s] = paces_[index];
+  const double now = now_s();
+  if (first_s == 0) {
+    const AnswerFacts facts = streams_[index].stream->facts();
+    first_s = now;
+    progress.prompt_tokens = facts.prompt_tokens;
+    progress.cached_tokens = facts.cached_tokens;
+    progress.prompt_s = std::max(now - begun_s_ - facts.queue_s, 0.0);
+  }
+  progress.made_tokens += std::ssize(event.token_ids);
+  progress.answer_s = now - first_s;
+  form_->set_progress(index, progress);
 }
 
 // As late as possible: until the first piece an error has a status of its own. `index`: of the stream that has it, whose adapters

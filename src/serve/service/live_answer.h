@@ -65,6 +65,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   void send(std::string piece);
   bool send_rest();  // false: the client must read first
   void take(size_t index, const StreamEvent& event);
+  void pace(size_t index, const StreamEvent& event);
   void complete(size_t index);
   void begin(size_t index);
   void keep_alive();
@@ -83,12 +84,18 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
   std::vector<std::optional<RequestOutput>> outputs_;  // one a stream, once it has ended
   Usage usage_;
   std::vector<bool> counted_;  // one a stream: its prompt is in usage_
-  bool begun_ = false;         // the head of a stream is out
-  std::string piece_;          // that is not out yet; empty: there is none
-  size_t piece_sent_ = 0;      // bytes of it that are: over 0, the client is in the middle of an event
-  std::string reason_;         // of its failure
-  bool is_quiet_ = true;       // since the last keep-alive nothing went out
-  int quiet_times_ = 0;        // that it said nothing because it had not begun
+  const double begun_s_;       // when the engine had the request
+  struct Pace {
+    Progress progress;
+    double first_s = 0;  // when its first piece came
+  };
+  std::vector<Pace> paces_;  // one a stream, when the answer streams
+  bool begun_ = false;       // the head of a stream is out
+  std::string piece_;        // that is not out yet; empty: there is none
+  size_t piece_sent_ = 0;    // bytes of it that are: over 0, the client is in the middle of an event
+  std::string reason_;       // of its failure
+  bool is_quiet_ = true;     // since the last keep-alive nothing went out
+  int quiet_times_ = 0;      // that it said nothing because it had not begun
 };
 
 }  // namespace choral::serve

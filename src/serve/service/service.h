@@ -60,7 +60,7 @@ struct ServiceOptions {
   bool shares_prefixes = false;                // between keys
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   std::optional<const ThoughtMarks*> thoughts =
-      {};           // how the model marks what it thinks, null: not at all; absent: as its template
+      {};  // how the model marks what it thinks, null: not at all; absent: as its template
   int readers = 2;  // threads that read bodies
 };
 
@@ -78,6 +78,7 @@ class Service : private LiveAnswer::Owner {
   const std::vector<std::string>& base_names() const { return options_.base_names; }
   const std::string& system_fingerprint() const { return system_fingerprint_; }
   int64_t loaded_unix_s() const { return loaded_unix_s_; }
+  int64_t most_answers_at_once() const { return batch_; }
 
   // How the model writes tool calls, and what answers can be held to.
   ToolSetting tool_setting(const LLM& llm) const;
