@@ -192,6 +192,11 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
          "names in the Host and Origin headers of requests, with commas, * for any (on loopback: this machine's; else any Host)",
          "NAMES")
       ->delimiter(',');
+  option("--cors-origins", flags.server.cors_origins,
+         "sites, with commas, whose pages may use this server: https://app.example.com, localhost for this machine's, * for any "
+         "(none)",
+         "ORIGINS")
+      ->delimiter(',');
   option("--trusted-proxies", http.trusted_proxies,
          "networks, with commas, of proxies whose X-Forwarded-For says whom a request comes from; unix: the socket's (none)",
          "NETWORKS")

@@ -45,6 +45,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
                          .has_proxies = !options.http.trusted_proxies.empty(),
                          .shares_prefixes = options.share_prefixes};
   CHORAL_TRY(service.allowed_hosts, AllowedHosts::make(std::move(options.allowed_hosts), service.is_loopback));
+  CHORAL_TRY(service.cors, Cors::make(options.cors_origins));
   if (!options.tool_call_parser.empty()) {
     CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));
   }
@@ -64,11 +65,15 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
       HttpServer::start(
           std::move(options.http),
           [s, told](std::shared_ptr<HttpExchange> exchange) {
-            route(*s, std::make_shared<ObservedExchange>(std::move(exchange), told));
+            Headers more;
+            s->cors().add_headers(exchange->request(), more);
+            route(*s, std::make_shared<ObservedExchange>(std::move(exchange), told, std::move(more)));
           },
           [s](HttpRequest& head) {
             if (std::string payer = s->payer(head); !payer.empty()) head.payer = std::move(payer);
-            return check_access(*s, head);
+            auto refusal = check_access(*s, head);
+            if (refusal) s->cors().add_headers(head, refusal->headers);
+            return refusal;
           },
           // Refused before it was a request; how long that took nobody knows.
           [told](const HttpRequest& known, const HttpResponse& refusal) {

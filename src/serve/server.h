@@ -32,6 +32,7 @@ struct ServerOptions {
   std::vector<std::string> api_keys;      // who may ask; none, and no file: everybody
   std::string api_key_file;
   std::vector<std::string> allowed_hosts;  // names that requests may use (http/allowed_hosts.h)
+  std::vector<std::string> cors_origins;   // sites whose pages may read its answers (http/cors.h)
   std::vector<std::string> admin_keys;     // who may change adapters; none: whoever is on this machine
   FairShare key_share, adapter_share;
   bool share_prefixes = false;   // keys find each other's prompts in the prefix cache

@@ -44,9 +44,12 @@ std::string openapi_document(std::span<const Endpoint> endpoints) {
   constexpr std::string_view kError =
       R"({"type":"object","required":["error"],"properties":{"error":{"type":"object","required":["message","type","param","code"],)"
       R"("properties":{"message":{"type":"string"},"type":{"type":"string"},"param":{"type":["string","null"]},"code":{"type":["string","null"]}}}}})";
+  constexpr std::string_view kVersionNote =
+      "What stands in /v1 goes without it too, and the other way round. /completions and /embeddings alone are other endpoints "
+      "than those in /v1: llama.cpp's.";
   const Json document{
       {"openapi", "3.1.0"},
-      {"info", {{"title", "Choral"}, {"version", version()}}},
+      {"info", {{"title", "Choral"}, {"version", version()}, {"description", kVersionNote}}},
       {"paths", std::move(paths)},
       {"components",
        {{"schemas", {{"Error", Json::parse(kError)}}}, {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},

@@ -21,7 +21,7 @@ HttpResponse wrong_host(std::string_view host) {
 
 HttpResponse wrong_origin(std::string_view origin) {
   return refused(fmt::format("a web page of {} sent this (Origin), and pages of other sites may not use this server; "
-                             "--allowed-hosts names the sites whose pages may",
+                             "--cors-origins names the sites whose pages may, --allowed-hosts more names of this server",
                              quoted(origin, kMostShown)),
                  "origin_not_allowed");
 }
@@ -73,7 +73,9 @@ std::optional<HttpResponse> check_caller(const Service& service, const HttpReque
 
 std::optional<HttpResponse> check_access(const Service& service, const HttpRequest& head) {
   if (!service.allowed_hosts().allows(head)) return wrong_host(head.headers.get("Host"));
-  if (!service.allowed_hosts().allows_origin(head)) return wrong_origin(head.headers.get("Origin"));
+  if (!service.allowed_hosts().allows_origin(head) && !service.cors().allows(head))
+    return wrong_origin(head.headers.get("Origin"));
+  if (service.cors().is_preflight(head)) return std::nullopt;  // a browser asks without the page's key
   if (auto refusal = check_caller(service, head)) return refusal;
   if (reads_json(head) && !is_json(head.headers.get("Content-Type"))) return no_json(head);
   return std::nullopt;

@@ -7,7 +7,7 @@ namespace {
 
 // On the I/O thread: whoever watches the server must not wait for what it is busy with.
 void tell(const Status& status, const Exchange& exchange) {
-  exchange->respond(status.ok() ? HttpResponse{.status = 200} : error_response(status));
+  exchange->respond(status.ok() ? json_response(R"({"status":"ok"})") : error_response(status));
 }
 
 }  // namespace

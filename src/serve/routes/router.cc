@@ -8,6 +8,7 @@
 #include "serve/openai/calls.h"
 #include "serve/openai/openapi.h"
 #include "serve/routes/routes.h"
+#include "serve/routes/unserved_routes.h"
 
 namespace choral::serve {
 namespace {
@@ -30,6 +31,8 @@ void openapi(Service& service, const Exchange& exchange, std::string_view);
 
 constexpr std::array kRoutes{
     Route{"GET", "/health", Access::kOpen, plain<health>, "200 when the engine's loop turns"},
+    Route{"GET", "/ping", Access::kOpen, plain<health>, "as /health, for SageMaker"},
+    Route{"POST", "/ping", Access::kOpen, plain<health>, {}},
     Route{"GET", "/readyz", Access::kOpen, plain<readyz>, "200 when requests are welcome: not while loading or ending"},
     Route{"GET", "/version", Access::kUser, plain<show_version>, "the program's version"},
     Route{"GET", "/metrics", Access::kUser, plain<metrics>, "for Prometheus"},
@@ -55,7 +58,7 @@ constexpr std::array kRoutes{
     Route{"GET", "/lora-adapters", Access::kUser, plain<list_adapter_scales>, "llama.cpp's list of adapters"},
     Route{"POST", "/lora-adapters", Access::kAdmin, plain<set_adapter_scales>,
           "llama.cpp's scales of requests that name no adapter", adapter_scales_schema},
-    // llama.cpp's own
+    // llama.cpp's own. Its two without /v1 are other routes than OpenAI's of the same name.
     Route{"POST", "/completion", Access::kUser, plain<native_completion>, "continues texts, llama.cpp's form", native_schema},
     Route{"POST", "/completions", Access::kUser, plain<native_completion>, "as /completion", native_schema},
     Route{"POST", "/infill", Access::kUser, plain<infill>, "fills the gap in a text, llama.cpp's form", infill_schema},
@@ -69,9 +72,11 @@ constexpr std::array kRoutes{
 
 void openapi(Service&, const Exchange& exchange, std::string_view) {
   std::vector<Endpoint> endpoints;
-  for (const auto& r : kRoutes)
+  for (const auto& r : kRoutes) {
+    if (r.summary.empty()) continue;  // another way to say what is listed
     endpoints.push_back(
         {r.method, r.path, r.summary, r.body_schema == nullptr ? "" : r.body_schema(), r.access != Access::kOpen});
+  }
   exchange->respond(json_response(openapi_document(endpoints)));
 }
 
@@ -89,11 +94,48 @@ std::string_view routed_method(const HttpRequest& request) {
   return request.method;
 }
 
+constexpr std::string_view kVersion = "/v1";
+
+// Nothing: the pattern is not the path's, with the /v1 of one or the other left out.
+std::optional<std::string_view> match_beside_version(std::string_view pattern, std::string_view path) {
+  const bool has_version = pattern.starts_with(kVersion);
+  if (!has_version && !path.starts_with(kVersion)) return std::nullopt;
+  (has_version ? pattern : path).remove_prefix(kVersion.size());
+  return match(pattern, path);
+}
+
+// use(route, what '*' stands for) of the path's routes, until it is true. What no route has as it stands goes with or without /v1
+// like those.
+template <class Use>
+void for_routes_of(std::string_view path, Use use) {
+  bool is_known = false;
+  for (const auto find : {match, match_beside_version}) {
+    for (const auto& r : kRoutes) {
+      const auto rest = find(r.path, path);
+      if (!rest) continue;
+      is_known = true;
+      if (use(r, *rest)) return;
+    }
+    if (is_known) return;
+  }
+}
+
 const Route* find_route(const HttpRequest& request) {
-  const auto found = std::find_if(kRoutes.begin(), kRoutes.end(), [&](const Route& r) {
-    return r.method == routed_method(request) && match(r.path, request.path);
+  const Route* found = nullptr;
+  for_routes_of(request.path, [&](const Route& r, std::string_view) {
+    if (r.method == routed_method(request)) found = &r;
+    return found != nullptr;
   });
-  return found == kRoutes.end() ? nullptr : &*found;
+  return found;
+}
+
+HttpResponse no_route(std::string_view path) {
+  const std::string shown(path.substr(0, 128));
+  if (const auto instead = instead_of(path))
+    return error_response({.status = 404, .message = fmt::format("{} is not served: {}", shown, *instead), .code = "not_served"});
+  return error_response({.status = 404,
+                         .message = fmt::format("there is no {} here; GET /openapi.json lists the endpoints", shown),
+                         .code = "not_found"});
 }
 
 }  // namespace
@@ -115,19 +157,20 @@ std::string_view route_of(const HttpRequest& request) {
 
 void route(Service& service, const Exchange& exchange) {
   const HttpRequest& request = exchange->request();
+  if (service.cors().is_preflight(request)) return exchange->respond(service.cors().preflight_answer(request));
   std::string allowed;
-  for (const auto& r : kRoutes) {
-    const auto rest = match(r.path, request.path);
-    if (!rest) continue;
-    if (r.method == routed_method(request)) return r.handle(service, exchange, *rest);
-    allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", r.method);
-  }
-  if (allowed.empty()) {
-    return exchange->respond(error_response(
-        {.status = 404,
-         .message = fmt::format("there is no {} here; GET /openapi.json lists the endpoints", request.path.substr(0, 128)),
-         .code = "not_found"}));
-  }
+  bool is_handled = false;
+  for_routes_of(request.path, [&](const Route& r, std::string_view rest) {
+    is_handled = r.method == routed_method(request);
+    if (is_handled) {
+      r.handle(service, exchange, rest);
+    } else {
+      allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", r.method);
+    }
+    return is_handled;
+  });
+  if (is_handled) return;
+  if (allowed.empty()) return exchange->respond(no_route(request.path));
   HttpResponse response = error_response(
       {.status = 405, .message = fmt::format("{} takes {}", request.path.substr(0, 128), allowed), .code = "method_not_allowed"});
   response.headers.add("Allow", allowed);

@@ -5,8 +5,8 @@
 
 namespace choral::serve {
 
-ObservedExchange::ObservedExchange(std::shared_ptr<HttpExchange> inner, Told told)
-    : inner_(std::move(inner)), told_(std::move(told)), begin_s_(now_s()), begin_unix_s_(unix_s()) {}
+ObservedExchange::ObservedExchange(std::shared_ptr<HttpExchange> inner, Told told, Headers more)
+    : inner_(std::move(inner)), told_(std::move(told)), more_(std::move(more)), begin_s_(now_s()), begin_unix_s_(unix_s()) {}
 
 ObservedExchange::~ObservedExchange() {
   contained("telling of an answer", [this] {
@@ -41,7 +41,8 @@ void ObservedExchange::warn(std::vector<std::string> warnings) {
   warnings_ = std::move(warnings);
 }
 
-void ObservedExchange::add_warnings(Headers& headers) {
+void ObservedExchange::add_more(Headers& headers) {
+  for (const auto& field : more_) headers.add(field.name, field.value);
   const std::lock_guard lock(mutex_);
   for (const auto& warning : warnings_) headers.add("X-Choral-Warnings", warning);
 }
@@ -52,13 +53,13 @@ void ObservedExchange::respond(HttpResponse response) {
     const std::lock_guard lock(mutex_);
     if (!response.reason.empty()) notes_.reason = response.reason;
   }
-  add_warnings(response.headers);
+  add_more(response.headers);
   inner_->respond(std::move(response));
 }
 
 void ObservedExchange::begin_stream(int status, Headers headers) {
   status_ = status;
-  add_warnings(headers);
+  add_more(headers);
   inner_->begin_stream(status, std::move(headers));
 }
 

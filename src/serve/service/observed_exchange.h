@@ -41,7 +41,8 @@ class ObservedExchange final : public HttpExchange {
  public:
   using Told = std::function<void(AnsweredRequest)>;  // from any thread, once
 
-  ObservedExchange(std::shared_ptr<HttpExchange> inner, Told told);
+  // `more`: headers of every answer.
+  ObservedExchange(std::shared_ptr<HttpExchange> inner, Told told, Headers more = {});
   ~ObservedExchange() override;
 
   void note_model(std::string model, const std::vector<AdapterUse>& adapters);
@@ -67,10 +68,11 @@ class ObservedExchange final : public HttpExchange {
   }
 
  private:
-  void add_warnings(Headers& headers);
+  void add_more(Headers& headers);
 
   const std::shared_ptr<HttpExchange> inner_;
   const Told told_;
+  const Headers more_;
   const double begin_s_, begin_unix_s_;
   std::atomic<int> status_ = 0;
   std::mutex mutex_;

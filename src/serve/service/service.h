@@ -21,6 +21,7 @@
 #include "serve/answers/template_tools.h"
 #include "serve/answers/thought_marks.h"
 #include "serve/http/allowed_hosts.h"
+#include "serve/http/cors.h"
 #include "serve/http/exchange.h"
 #include "serve/keys/api_keys.h"
 #include "serve/keys/queue_shares.h"
@@ -55,6 +56,7 @@ struct ServiceOptions {
   RateLimit key_limit = {};
   RateLimit adapter_limit = {};
   AllowedHosts allowed_hosts = {};             // names that requests may call the server by
+  Cors cors = {};                              // pages of other sites that may read its answers
   bool is_loopback = true;                     // nobody else reaches the server
   bool has_proxies = false;                    // that tell whom a request comes from
   bool shares_prefixes = false;                // between keys
@@ -125,6 +127,7 @@ class Service : private LiveAnswer::Owner {
   // Where clients are told apart by their keys, who that is; else empty.
   std::string payer(const HttpRequest& head) const;
   const AllowedHosts& allowed_hosts() const { return options_.allowed_hosts; }
+  const Cors& cors() const { return options_.cors; }
   bool is_loopback() const { return options_.is_loopback; }
   Status reload_keys() { return keys_->reload(); }
 

@@ -1,0 +1,58 @@
+#include "serve/routes/unserved_routes.h"
+
+#include <algorithm>
+#include <array>
+
+namespace choral::serve {
+namespace {
+
+struct Unserved {
+  std::string_view begin;  // of its path, without /v1
+  std::string_view instead;
+};
+
+constexpr std::array kUnserved{
+    Unserved{"/audio/speech", "this server writes text: give its answers to a text-to-speech server"},
+    Unserved{"/audio/",
+             "this server reads text: let a speech-to-text server (whisper.cpp, vLLM with Whisper) write it, and send that"},
+    Unserved{"/images/", "this server writes text; an image model has a server of its own"},
+    Unserved{"/chat/completions/input_tokens", "POST /tokenize counts the tokens of 'messages'"},
+    Unserved{"/chat/completions/control", "close the connection: that ends an answer"},
+    Unserved{"/pooling", "POST /v1/embeddings gives a text's vector"},
+    Unserved{"/classify",
+             "no model here has a classifier's head; ask one in a chat, with structured_outputs' choice for the class"},
+    Unserved{"/realtime", "this server speaks HTTP: POST /v1/chat/completions with 'stream'"},
+    Unserved{"/moderations", "no model here is trained to judge texts; ask one in a chat, with response_format for its verdict"},
+    Unserved{"/files", "nothing is stored: requests bring all that they need"},
+    Unserved{"/uploads", "nothing is stored: requests bring all that they need"},
+    Unserved{"/vector_stores", "nothing is stored: keep the vectors of POST /v1/embeddings in a store of your own"},
+    Unserved{"/batches",
+             "send the requests one by one, as many at a time as you like: they share the engine's steps; or write a "
+             "file for `choral generate --input`"},
+    Unserved{"/batch", "send the requests one by one, as many at a time as you like: they share the engine's steps"},
+    Unserved{"/fine_tuning/", "nothing is trained here: train an adapter with PEFT and load it with POST /v1/load_lora_adapter"},
+    Unserved{"/assistants", "OpenAI's older form; POST /v1/responses or /v1/chat/completions"},
+    Unserved{"/threads", "OpenAI's older form; POST /v1/responses or /v1/chat/completions"},
+    Unserved{"/slots/", "beginnings of prompts are found by their content, in memory, and in no slots that could be saved"},
+    Unserved{"/sleep", "a server that is not needed is ended, with SIGTERM"},
+    Unserved{"/wake_up", "a server does not sleep; see GET /readyz"},
+    Unserved{"/invocations", "POST to the endpoint itself: /v1/chat/completions, /v1/completions, /v1/embeddings"},
+    Unserved{"/cors-proxy", "this server asks no other for anything"},
+    Unserved{"/tools", "this server runs no tools: a client does, with the calls of POST /v1/chat/completions"},
+};
+
+}  // namespace
+
+std::optional<std::string_view> instead_of(std::string_view path) {
+  constexpr std::string_view kVersion = "/v1/";
+  if (path.starts_with(kVersion)) path.remove_prefix(kVersion.size() - 1);
+  const auto found = std::find_if(kUnserved.begin(), kUnserved.end(), [path](const Unserved& unserved) {
+    const std::string_view begin = unserved.begin;
+    if (!path.starts_with(begin)) return false;
+    return begin.ends_with('/') || path.size() == begin.size() || path[begin.size()] == '/';
+  });
+  if (found == kUnserved.end()) return std::nullopt;
+  return found->instead;
+}
+
+}  // namespace choral::serve
