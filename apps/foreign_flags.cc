@@ -167,7 +167,7 @@ constexpr ForeignFlag kForeign[] = {
     {"--slot-save-path", kOne, kNever, "nothing: beginnings of prompts are kept while the server runs"},
     {"--props", kNone, kNever, "the flags of `choral serve`, which stay as they are while it runs"},
     {"--embedding --embeddings", kNone, kAny, "nothing: /v1/embeddings is always there"},
-    {"--rerank --reranking", kNone, kNever, "nothing: there is no reranking"},
+    {"--rerank --reranking", kNone, kAny, kAlways},
     {"--pooling --embd-normalize", kOne, kNever, kPooling},
     {"--tags", kOne, kNever, "--served-model-name NAME, which may be given several times"},
     {"--reuse-port", kNone, kNever, kProxy},

@@ -233,6 +233,9 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
          fmt::format("how the model marks what it thinks: {}; none = thoughts stay in the text (as its chat template says)",
                      serve::thought_marks_names()),
          "NAME");
+  option("--score-by", flags.server.score_by,
+         "how reranking compares texts: vectors, by their angle; yes-no, as chat models answer that are rerankers (vectors)",
+         "NAME");
   option("--access-log", flags.access_log, "a line for each request: text, json, off (text)", "FORM");
   option("--shutdown-delay", flags.unready_s, "after SIGTERM /readyz says no and requests are served so long (0)", "SECONDS");
   option("--shutdown-timeout", flags.drain_s, "then answers in flight have so long (30)", "SECONDS");

@@ -45,6 +45,10 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
                          .has_proxies = !options.http.trusted_proxies.empty(),
                          .shares_prefixes = options.share_prefixes};
   CHORAL_TRY(service.allowed_hosts, AllowedHosts::make(std::move(options.allowed_hosts), service.is_loopback));
+  if (!options.score_by.empty() && options.score_by != "vectors") {
+    if (options.score_by != "yes-no") return invalid_argument("--score-by {}: choose vectors or yes-no", options.score_by);
+    service.score_by = ScoreBy::kYesNo;
+  }
   CHORAL_TRY(service.cors, Cors::make(options.cors_origins));
   if (!options.tool_call_parser.empty()) {
     CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));

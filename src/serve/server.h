@@ -36,6 +36,7 @@ struct ServerOptions {
   std::vector<std::string> admin_keys;     // who may change adapters; none: whoever is on this machine
   FairShare key_share, adapter_share;
   bool share_prefixes = false;   // keys find each other's prompts in the prefix cache
+  std::string score_by;          // vectors, or yes-no: how texts are compared (ranking/pair_scores.h); empty: vectors
   std::string tool_call_parser;  // how the model writes tool calls; empty: as its chat template says
   std::string reasoning_parser;  // how it marks what it thinks, "none": not at all; empty: as its chat template says
   AccessLog access_log = AccessLog::kText;

@@ -7,6 +7,7 @@
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/openapi.h"
+#include "serve/ranking/rank_call.h"
 #include "serve/routes/routes.h"
 #include "serve/routes/unserved_routes.h"
 
@@ -58,6 +59,10 @@ constexpr std::array kRoutes{
     Route{"GET", "/lora-adapters", Access::kUser, plain<list_adapter_scales>, "llama.cpp's list of adapters"},
     Route{"POST", "/lora-adapters", Access::kAdmin, plain<set_adapter_scales>,
           "llama.cpp's scales of requests that name no adapter", adapter_scales_schema},
+    Route{"POST", "/v1/rerank", Access::kUser, plain<rerank>, "orders texts by how well they answer a query", rerank_schema},
+    Route{"POST", "/v1/reranking", Access::kUser, plain<rerank>, {}, rerank_schema},
+    Route{"POST", "/v2/rerank", Access::kUser, plain<rerank>, {}, rerank_schema},
+    Route{"POST", "/v1/score", Access::kUser, plain<score>, "how near texts are to each other", score_schema},
     // llama.cpp's own. Its two without /v1 are other routes than OpenAI's of the same name.
     Route{"POST", "/completion", Access::kUser, plain<native_completion>, "continues texts, llama.cpp's form", native_schema},
     Route{"POST", "/completions", Access::kUser, plain<native_completion>, "as /completion", native_schema},

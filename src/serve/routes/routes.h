@@ -19,6 +19,10 @@ void native_completion(Service& service, const Exchange& exchange);
 void infill(Service& service, const Exchange& exchange);
 void native_embeddings(Service& service, const Exchange& exchange);
 
+// --- ranking_routes.cc ---
+void rerank(Service& service, const Exchange& exchange);
+void score(Service& service, const Exchange& exchange);
+
 // --- server_routes.cc ---
 void show_props(Service& service, const Exchange& exchange);
 void show_slots(Service& service, const Exchange& exchange);

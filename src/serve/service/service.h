@@ -27,6 +27,7 @@
 #include "serve/keys/queue_shares.h"
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
+#include "serve/ranking/pair_scores.h"
 #include "serve/service/hidden_paths.h"
 #include "serve/service/live_answer.h"
 #include "serve/service/observed_exchange.h"
@@ -63,6 +64,7 @@ struct ServiceOptions {
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   std::optional<const ThoughtMarks*> thoughts =
       {};  // how the model marks what it thinks, null: not at all; absent: as its template
+  ScoreBy score_by = ScoreBy::kVectors;
   int readers = 2;  // threads that read bodies
 };
 
@@ -80,6 +82,7 @@ class Service : private LiveAnswer::Owner {
   const std::vector<std::string>& base_names() const { return options_.base_names; }
   const std::string& system_fingerprint() const { return system_fingerprint_; }
   int64_t loaded_unix_s() const { return loaded_unix_s_; }
+  ScoreBy score_by() const { return options_.score_by; }
   int64_t most_answers_at_once() const { return batch_; }
 
   // How the model writes tool calls, and what answers can be held to.
