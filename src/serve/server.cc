@@ -69,9 +69,10 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
       HttpServer::start(
           std::move(options.http),
           [s, told](std::shared_ptr<HttpExchange> exchange) {
+            const Dialect dialect = dialect_of(exchange->request());
             Headers more;
             s->cors().add_headers(exchange->request(), more);
-            route(*s, std::make_shared<ObservedExchange>(std::move(exchange), told, std::move(more)));
+            route(*s, std::make_shared<ObservedExchange>(std::move(exchange), dialect, told, std::move(more)));
           },
           [s](HttpRequest& head) {
             if (std::string payer = s->payer(head); !payer.empty()) head.payer = std::move(payer);
@@ -80,7 +81,8 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
             return refusal;
           },
           // Refused before it was a request; how long that took nobody knows.
-          [told](const HttpRequest& known, const HttpResponse& refusal) {
+          [told](const HttpRequest& known, HttpResponse& refusal) {
+            translate(dialect_of(known), known.ids, refusal);
             told({.request = known, .status = refusal.status, .begin_unix_s = unix_s(), .notes = {.reason = refusal.reason}});
           }));
   return server;

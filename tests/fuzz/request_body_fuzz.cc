@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "expansion.h"
+#include "serve/anthropic/message_call.h"
 #include "serve/native/native_call.h"
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/calls.h"
@@ -123,6 +124,9 @@ void read_body_of(char route, std::string_view body) {
         check_chat(call.chat);
         CHORAL_CHECK(is_json(call.echo_json, &simdjson::dom::element::is_object), "the echo of a response is no object");
       });
+      break;
+    case 'a':
+      take(read_message_call(body, {}, /*counts=*/false, notes), [](const MessageCall& call) { check_chat(call.chat); });
       break;
     case 'e':
       take(read_embedding_call(body, notes), [](const EmbeddingCall& call) {

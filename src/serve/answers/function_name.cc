@@ -8,7 +8,7 @@
 namespace choral::serve {
 
 bool is_function_name(std::string_view name, bool with_dots) {
-  constexpr size_t kMaxBytes = 64;
+  constexpr size_t kMaxBytes = 128;
   const auto fits = [with_dots](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_' || c == '-' || (with_dots && c == '.');
   };

@@ -6,7 +6,8 @@ HttpResponse error_response(const ApiError& error) {
   HttpResponse response{.status = error.status,
                         .headers = {{"Content-Type", "application/json"}},
                         .body = error_body(error),
-                        .reason = error_reason(error)};
+                        .reason = error_reason(error),
+                        .error = std::make_shared<const ApiError>(error)};
   // A place in the queue is free in seconds; clients that are told nothing come back at once and all together.
   if (error.status == 429 || error.status == 503) response.headers.add("Retry-After", "1");
   if (error.status == 401) response.headers.add("WWW-Authenticate", "Bearer");

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace choral::serve {
+
+struct ApiError;
 
 // ASCII letters count as equal in both cases; other bytes as they are.
 bool equal_ignoring_case(std::string_view a, std::string_view b);
@@ -73,7 +76,8 @@ struct HttpResponse {
   // Content-Length, Transfer-Encoding, Connection and Date are the server's own. "Connection: close" asks it to close afterwards.
   Headers headers = {};
   std::string body = {};
-  std::string reason = {};  // of an error, for logs (error_body.h)
+  std::string reason = {};                     // of an error, for logs (error_body.h)
+  std::shared_ptr<const ApiError> error = {};  // that the body tells; null: it tells none
 };
 
 // "Not Found"; "Unknown" for a number without a meaning.

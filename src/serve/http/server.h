@@ -50,7 +50,7 @@ using HttpHeadCheck = std::function<std::optional<HttpResponse>(HttpRequest& hea
 
 // Told of each request that the transport or the head check refused, with what is known of it (perhaps nothing but the peer) and
 // what is sent: for logs and counters. On an I/O thread; must not block.
-using HttpRefusalObserver = std::function<void(const HttpRequest& known, const HttpResponse& refusal)>;
+using HttpRefusalObserver = std::function<void(const HttpRequest& known, HttpResponse& refusal)>;
 
 class HttpServer {
  public:

@@ -30,7 +30,7 @@ struct ServerState {
   std::atomic<bool> draining{false};  // connections that wait for no answer close
   std::atomic<bool> cut_off{false};   // all close
 
-  void tell_refusal(const HttpRequest& known, const HttpResponse& refusal) const {
+  void tell_refusal(const HttpRequest& known, HttpResponse& refusal) const {
     if (on_refusal != nullptr) contained("the observer of refusals", [&] { on_refusal(known, refusal); });
   }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "choral/types.h"
+#include "serve/error_body.h"
+#include "serve/http/sse.h"
 #include "serve/openai/answer_plan.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/response_call.h"
@@ -76,6 +78,10 @@ class AnswerForm {
   virtual std::string piece(size_t prompt, const StreamEvent& event, const Usage& so_far) = 0;
   // What ends a stream that went well.
   virtual std::string end(const Usage& total) = 0;
+  // What ends one that failed. Never a clean [DONE] after it: clients raise on an event with `error`.
+  virtual std::string error(const ApiError& error) { return sse_data(error_event(error)); }
+  // What says that there will be more, while there is nothing new.
+  virtual std::string keep_alive() { return sse_keep_alive(); }
 
  protected:
   const std::vector<AnswerAdapter>& adapters() const { return adapters_; }

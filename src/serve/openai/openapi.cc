@@ -18,6 +18,11 @@ Json content(std::string_view schema) {
   return {{"application/json", {{"schema", schema.empty() ? Json::object() : Json::parse(schema)}}}};
 }
 
+std::string_view error_schema(Dialect dialect) {
+  return dialect == Dialect::kAnthropic ? R"({"$ref":"#/components/schemas/AnthropicError"})"
+                                        : R"({"$ref":"#/components/schemas/Error"})";
+}
+
 Json operation(const Endpoint& e, bool has_name) {
   Json json{{"summary", e.summary}};
   if (has_name) {
@@ -25,9 +30,8 @@ Json operation(const Endpoint& e, bool has_name) {
         list_of({{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}, {"minLength", 1}}}});
   }
   if (!e.body_schema.empty()) json["requestBody"] = {{"required", true}, {"content", content(e.body_schema)}};
-  json["responses"] = {
-      {"200", {{"description", "the answer"}}},
-      {"default", {{"description", "what is wrong"}, {"content", content(R"({"$ref":"#/components/schemas/Error"})")}}}};
+  json["responses"] = {{"200", {{"description", "the answer"}}},
+                       {"default", {{"description", "what is wrong"}, {"content", content(error_schema(e.dialect))}}}};
   if (!e.needs_key) json["security"] = Json::array();
   return json;
 }
@@ -47,13 +51,16 @@ std::string openapi_document(std::span<const Endpoint> endpoints) {
   constexpr std::string_view kVersionNote =
       "What stands in /v1 goes without it too, and the other way round. /completions and /embeddings alone are other endpoints "
       "than those in /v1: llama.cpp's.";
-  const Json document{
-      {"openapi", "3.1.0"},
-      {"info", {{"title", "Choral"}, {"version", version()}, {"description", kVersionNote}}},
-      {"paths", std::move(paths)},
-      {"components",
-       {{"schemas", {{"Error", Json::parse(kError)}}}, {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
-      {"security", list_of({{"key", Json::array()}})}};
+  constexpr std::string_view kAnthropicError =
+      R"({"type":"object","required":["type","error","request_id"],"properties":{"type":{"const":"error"},"request_id":{"type":["string","null"]},)"
+      R"("error":{"type":"object","required":["type","message"],"properties":{"type":{"type":"string"},"message":{"type":"string"}}}}})";
+  const Json document{{"openapi", "3.1.0"},
+                      {"info", {{"title", "Choral"}, {"version", version()}, {"description", kVersionNote}}},
+                      {"paths", std::move(paths)},
+                      {"components",
+                       {{"schemas", {{"Error", Json::parse(kError)}, {"AnthropicError", Json::parse(kAnthropicError)}}},
+                        {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
+                      {"security", list_of({{"key", Json::array()}})}};
   return dumped(document);
 }
 

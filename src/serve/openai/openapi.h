@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "serve/dialect.h"
+
 namespace choral::serve {
 
 struct Endpoint {
@@ -13,6 +15,7 @@ struct Endpoint {
   std::string_view summary;
   std::string body_schema;  // empty: it takes none
   bool needs_key = true;    // when the server has keys
+  Dialect dialect = Dialect::kOpenAI;
 };
 
 std::string openapi_document(std::span<const Endpoint> endpoints);

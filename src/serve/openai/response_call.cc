@@ -3,54 +3,13 @@
 #include <array>
 
 #include "serve/openai/body_reader.h"
+#include "serve/openai/engine_fields.h"
 
 namespace choral::serve {
 namespace {
 
-// Said in the same words there and in a chat.
-constexpr std::array<std::string_view, 43> kSame{"model",
-                                                 "temperature",
-                                                 "top_p",
-                                                 "stream",
-                                                 "parallel_tool_calls",
-                                                 "seed",
-                                                 "stop",
-                                                 "stop_token_ids",
-                                                 "include_stop_str_in_output",
-                                                 "skip_special_tokens",
-                                                 "top_k",
-                                                 "min_p",
-                                                 "presence_penalty",
-                                                 "frequency_penalty",
-                                                 "repetition_penalty",
-                                                 "typical_p",
-                                                 "typ_p",
-                                                 "top_n_sigma",
-                                                 "xtc_probability",
-                                                 "xtc_threshold",
-                                                 "repeat_penalty",
-                                                 "repeat_last_n",
-                                                 "dry_multiplier",
-                                                 "dry_base",
-                                                 "dry_allowed_length",
-                                                 "dry_penalty_last_n",
-                                                 "dry_sequence_breakers",
-                                                 "thinking_budget",
-                                                 "logit_bias",
-                                                 "allowed_token_ids",
-                                                 "bad_words",
-                                                 "structured_outputs",
-                                                 "lora",
-                                                 "documents",
-                                                 "chat_template_kwargs",
-                                                 "truncate_prompt_tokens",
-                                                 "truncation_side",
-                                                 "priority",
-                                                 "cache_salt",
-                                                 "ignore_eos",
-                                                 "min_tokens",
-                                                 "timeout_s",
-                                                 "queue_timeout_s"};
+// OpenAI's fields that are said in the same words there and in a chat.
+constexpr std::array<std::string_view, 6> kSame{"model", "temperature", "top_p", "stream", "parallel_tool_calls", "stop"};
 // Said in other words, or about the answer: put_member() and read_response_call() read them.
 constexpr std::array<std::string_view, 9> kOwn{"input", "instructions", "max_output_tokens", "tools",       "tool_choice",
                                                "text",  "reasoning",    "include",           "top_logprobs"};
@@ -72,11 +31,6 @@ constexpr std::string_view kRepeated =
     R"("text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_logprobs":0,"top_p":null,"truncation":"disabled",)"
     R"("metadata":{},"reasoning":null,"user":null,"prompt_cache_key":null,"safety_identifier":null})";
 constexpr std::string_view kLogprobs = "message.output_text.logprobs";
-
-template <size_t kCount>
-bool is_one_of(const std::array<std::string_view, kCount>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // What was thought before the items that follow: its text, or a summary of it.
 std::string thoughts_of(const Json& item) {
@@ -206,7 +160,7 @@ Result<Json> format_of(Json& text) {
 }
 
 Status put_member(const std::string& name, Json& value, Json& chat, BodyNotes& notes) {
-  if (is_one_of(kSame, name)) {
+  if (is_one_of(kSame, name) || is_one_of(kEngineFields, name)) {
     chat[name] = std::move(value);
   } else if (name == "max_output_tokens") {
     chat["max_completion_tokens"] = std::move(value);
@@ -231,6 +185,7 @@ Status put_member(const std::string& name, Json& value, Json& chat, BodyNotes& n
     return meet_unread(name, value, notes, [] {
       std::vector<std::string> names(kSame.begin(), kSame.end());
       names.insert(names.end(), kOwn.begin(), kOwn.end());
+      names.insert(names.end(), kEngineFields.begin(), kEngineFields.end());
       return names;
     });
   }

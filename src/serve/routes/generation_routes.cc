@@ -1,5 +1,6 @@
 #include <ctime>
 
+#include "serve/anthropic/message_form.h"
 #include "serve/http/error_response.h"
 #include "serve/native/fill_prompt.h"
 #include "serve/openai/answer_form.h"
@@ -145,39 +146,56 @@ struct Planned {
   AnswerPlan plan;
 };
 
+ChatCall& chat_of(ChatCall& call) { return call; }
+ChatCall& chat_of(ResponseCall& call) { return call.chat; }
+ChatCall& chat_of(MessageCall& call) { return call.chat; }
+
+// An answer to a conversation, in whichever API's words. `make_form`: (call, head, plan, engine, live) -> form.
+template <class Call, class MakeForm>
+void converse(Service& service, LLM& llm, const Exchange& exchange, std::string_view id_prefix, Result<Call> read,
+              BodyNotes& notes, MakeForm make_form) {
+  service.warn(exchange, std::move(notes.warnings));
+  if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
+  ChatCall& chat = chat_of(*read);
+  if (!prepare(service, exchange, chat)) return;
+  chat.request.id = answer_id(id_prefix, exchange);
+  auto plan = plan_call(service, llm, chat, notes);
+  if (!plan.ok()) return exchange->respond(service.error(plan.status(), notes.param));
+  const auto planned = std::make_shared<Planned<Call>>(Planned<Call>{*std::move(read), *std::move(plan)});
+  submit_one(service, llm, exchange, {planned, &chat_of(planned->call)},
+             [&service, planned, make_form](const LLM& engine, const LiveRequest& live) {
+               const ChatCall& c = chat_of(planned->call);
+               return make_form(planned->call, answer_head(service, c.request.id, c.model),
+                                with_prompt(planned->plan, engine, live), engine, live);
+             });
+}
+
 void chat(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   auto call = read_chat_call(exchange->request().body, usual_sampling(llm), notes);
-  service.warn(exchange, std::move(notes.warnings));
-  if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
-  if (!prepare(service, exchange, *call)) return;
-  call->request.id = answer_id("chatcmpl-", exchange);
-  auto plan = plan_call(service, llm, *call, notes);
-  if (!plan.ok()) return exchange->respond(service.error(plan.status(), notes.param));
-  const auto planned = std::make_shared<const Planned<ChatCall>>(Planned<ChatCall>{*std::move(call), *std::move(plan)});
-  submit_one(service, llm, exchange, {planned, &planned->call}, [&service, planned](const LLM& engine, const LiveRequest& live) {
-    const ChatCall& c = planned->call;
-    return make_chat_form(answer_head(service, c.request.id, c.model), c, shows_prompts(c) ? prompts_of(live) : PromptTokens(),
-                          with_prompt(planned->plan, engine, live), token_text(engine));
-  });
+  converse(service, llm, exchange, "chatcmpl-", std::move(call), notes,
+           [](const ChatCall& c, AnswerHead head, AnswerPlan plan, const LLM& engine, const LiveRequest& live) {
+             return make_chat_form(std::move(head), c, shows_prompts(c) ? prompts_of(live) : PromptTokens(), std::move(plan),
+                                   token_text(engine));
+           });
 }
 
 void respond(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes;
   auto call = read_response_call(exchange->request().body, usual_sampling(llm), notes);
-  service.warn(exchange, std::move(notes.warnings));
-  if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
-  if (!prepare(service, exchange, call->chat)) return;
-  call->chat.request.id = answer_id("resp_", exchange);
-  auto plan = plan_call(service, llm, call->chat, notes);
-  if (!plan.ok()) return exchange->respond(service.error(plan.status(), notes.param));
-  const auto planned = std::make_shared<const Planned<ResponseCall>>(Planned<ResponseCall>{*std::move(call), *std::move(plan)});
-  submit_one(service, llm, exchange, {planned, &planned->call.chat},
-             [&service, planned](const LLM& engine, const LiveRequest& live) {
-               const ChatCall& c = planned->call.chat;
-               return make_response_form(answer_head(service, c.request.id, c.model), planned->call,
-                                         with_prompt(planned->plan, engine, live), token_text(engine));
-             });
+  converse(service, llm, exchange, "resp_", std::move(call), notes,
+           [](const ResponseCall& c, AnswerHead head, const AnswerPlan& plan, const LLM& engine, const LiveRequest&) {
+             return make_response_form(std::move(head), c, plan, token_text(engine));
+           });
+}
+
+void say_message(Service& service, LLM& llm, const Exchange& exchange) {
+  BodyNotes notes;
+  auto call = read_message_call(exchange->request().body, usual_sampling(llm), /*counts=*/false, notes);
+  converse(service, llm, exchange, "msg_", std::move(call), notes,
+           [](const MessageCall& c, AnswerHead head, AnswerPlan plan, const LLM& engine, const LiveRequest&) {
+             return make_message_form(std::move(head), c, std::move(plan), token_text(engine));
+           });
 }
 
 void embed(Service& service, LLM& llm, const Exchange& exchange) {
@@ -206,6 +224,10 @@ void embeddings(Service& service, const Exchange& exchange) {
 
 void responses(Service& service, const Exchange& exchange) {
   service.with_engine(exchange, [&service](LLM& llm, const Exchange& e) { respond(service, llm, e); });
+}
+
+void messages(Service& service, const Exchange& exchange) {
+  service.with_engine(exchange, [&service](LLM& llm, const Exchange& e) { say_message(service, llm, e); });
 }
 
 void completions(Service& service, const Exchange& exchange) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "serve/anthropic/message_call.h"
 #include "serve/http/error_response.h"
 #include "serve/keys/token_charge.h"
 #include "serve/native/prompt_parts.h"
@@ -152,6 +153,27 @@ void tokenize(Service& service, const Exchange& exchange) {
       for (const int32_t id : *tokens) strings.push_back(text->vocabulary->token_text(id));
     }
     e->respond(json_response(dumped(answer)));
+  });
+}
+
+// As a request would read them: with tools shown, and the template's marks.
+void count_message_tokens(Service& service, const Exchange& exchange) {
+  service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
+    BodyNotes notes;
+    auto call = read_message_call(e->request().body, usual_sampling(llm), /*counts=*/true, notes);
+    service.warn(e, std::move(notes.warnings));
+    if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    Request& request = call->chat.request;
+    auto text = begin_text(service, llm, e, call->chat.model, request);
+    if (!text) return;
+    const auto plan = plan_call(service, llm, call->chat, notes);
+    if (!plan.ok()) return e->respond(service.error(plan.status(), notes.param));
+    const auto prompt = llm.apply_chat_template(request);
+    if (!prompt.ok()) return e->respond(service.error(prompt.status(), "messages"));
+    const auto tokens = text->vocabulary->tokenize(*prompt, /*add_special=*/false, static_cast<size_t>(text->most_tokens));
+    if (!tokens.ok()) return e->respond(service.error(too_many(tokens.status(), text->most_tokens), "messages"));
+    settle(*text, e, std::ssize(*tokens));
+    e->respond(json_response(dumped({{"input_tokens", tokens->size()}})));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "serve/anthropic/message_call.h"
 #include "serve/http/error_response.h"
 #include "serve/native/native_call.h"
 #include "serve/openai/adapter_calls.h"
@@ -21,6 +22,7 @@ struct Route {
   void (*handle)(Service& service, const Exchange& exchange, std::string_view rest);
   std::string_view summary;
   std::string (*body_schema)() = nullptr;  // of POST
+  Dialect dialect = Dialect::kOpenAI;
 };
 
 template <void (*kHandle)(Service&, const Exchange&)>
@@ -47,6 +49,10 @@ constexpr std::array kRoutes{
     Route{"POST", "/v1/embeddings", Access::kUser, plain<embeddings>, "vectors of texts", embedding_schema},
     Route{"POST", "/v1/responses", Access::kUser, plain<responses>, "answers a conversation, OpenAI's newer form",
           response_schema},
+    Route{"POST", "/v1/messages", Access::kUser, plain<messages>, "answers a conversation, as Anthropic's", message_schema,
+          Dialect::kAnthropic},
+    Route{"POST", "/v1/messages/count_tokens", Access::kUser, plain<count_message_tokens>, "the tokens of such a conversation",
+          message_count_schema, Dialect::kAnthropic},
     Route{"POST", "/tokenize", Access::kUser, plain<tokenize>, "the tokens of a text or a conversation", tokenize_schema},
     Route{"POST", "/detokenize", Access::kUser, plain<detokenize>, "the text of tokens", detokenize_schema},
     Route{"GET", "/v1/lora_adapters", Access::kUser, plain<list_adapters>, "where each adapter is and what it has done"},
@@ -80,7 +86,7 @@ void openapi(Service&, const Exchange& exchange, std::string_view) {
   for (const auto& r : kRoutes) {
     if (r.summary.empty()) continue;  // another way to say what is listed
     endpoints.push_back(
-        {r.method, r.path, r.summary, r.body_schema == nullptr ? "" : r.body_schema(), r.access != Access::kOpen});
+        {r.method, r.path, r.summary, r.body_schema == nullptr ? "" : r.body_schema(), r.access != Access::kOpen, r.dialect});
   }
   exchange->respond(json_response(openapi_document(endpoints)));
 }
@@ -158,6 +164,15 @@ bool reads_json(const HttpRequest& request) {
 std::string_view route_of(const HttpRequest& request) {
   const Route* const r = find_route(request);
   return r == nullptr ? std::string_view() : r->path;
+}
+
+Dialect dialect_of(const HttpRequest& request) {
+  Dialect dialect = Dialect::kOpenAI;
+  for_routes_of(request.path, [&](const Route& r, std::string_view) {
+    dialect = r.dialect;
+    return true;
+  });
+  return dialect;
 }
 
 void route(Service& service, const Exchange& exchange) {

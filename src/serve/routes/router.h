@@ -2,6 +2,7 @@
 // table is 404, another method 405. Immutable; any thread.
 #pragma once
 
+#include "serve/dialect.h"
 #include "serve/service/service.h"
 
 namespace choral::serve {
@@ -18,6 +19,8 @@ bool reads_json(const HttpRequest& request);
 Access access_of(const HttpRequest& request);
 // Its pattern in the table; empty: none.
 std::string_view route_of(const HttpRequest& request);
+// Whose words its answers are in; OpenAI's for what has no route.
+Dialect dialect_of(const HttpRequest& request);
 void route(Service& service, const Exchange& exchange);
 
 }  // namespace choral::serve

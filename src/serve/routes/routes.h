@@ -13,6 +13,7 @@ void completions(Service& service, const Exchange& exchange);
 void chat_completions(Service& service, const Exchange& exchange);
 void embeddings(Service& service, const Exchange& exchange);
 void responses(Service& service, const Exchange& exchange);
+void messages(Service& service, const Exchange& exchange);
 
 // --- native_routes.cc: llama.cpp's ---
 void native_completion(Service& service, const Exchange& exchange);
@@ -35,6 +36,7 @@ void get_model(Service& service, const Exchange& exchange, std::string_view id);
 void tokenize(Service& service, const Exchange& exchange);
 void detokenize(Service& service, const Exchange& exchange);
 void apply_template(Service& service, const Exchange& exchange);
+void count_message_tokens(Service& service, const Exchange& exchange);
 
 // --- adapter_routes.cc ---
 void list_adapters(Service& service, const Exchange& exchange);

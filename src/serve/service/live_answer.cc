@@ -197,7 +197,7 @@ void LiveAnswer::keep_alive() {
         std::find_if(streams_.begin(), streams_.end(), [](const LiveStream& live) { return live.stream->facts().begun; });
     if (begun_ || known != streams_.end() || ++quiet_times_ == kMostQuiet) {
       begin(known == streams_.end() ? 0 : static_cast<size_t>(known - streams_.begin()));
-      exchange_->send(sse_keep_alive());
+      exchange_->send(form_->keep_alive());
     }
   }
   exchange_->post_after(kKeepAlive, [weak = weak_from_this()] {
@@ -230,8 +230,7 @@ void LiveAnswer::fail(const Status& status, bool adapter_unusable) {
   if (piece_sent_ > 0) {
     exchange_->abort();  // in the middle of an event nothing can be said
   } else if (begun_) {
-    // Never a clean [DONE] after it: clients raise on an event with `error`.
-    exchange_->send(sse_data(error_event(error)));
+    exchange_->send(form_->error(error));
     exchange_->end_stream();
   } else {
     exchange_->respond(error_response(error));

@@ -5,8 +5,13 @@
 
 namespace choral::serve {
 
-ObservedExchange::ObservedExchange(std::shared_ptr<HttpExchange> inner, Told told, Headers more)
-    : inner_(std::move(inner)), told_(std::move(told)), more_(std::move(more)), begin_s_(now_s()), begin_unix_s_(unix_s()) {}
+ObservedExchange::ObservedExchange(std::shared_ptr<HttpExchange> inner, Dialect dialect, Told told, Headers more)
+    : inner_(std::move(inner)),
+      dialect_(dialect),
+      told_(std::move(told)),
+      more_(std::move(more)),
+      begin_s_(now_s()),
+      begin_unix_s_(unix_s()) {}
 
 ObservedExchange::~ObservedExchange() {
   contained("telling of an answer", [this] {
@@ -54,12 +59,14 @@ void ObservedExchange::respond(HttpResponse response) {
     if (!response.reason.empty()) notes_.reason = response.reason;
   }
   add_more(response.headers);
+  translate(dialect_, request().ids, response);
   inner_->respond(std::move(response));
 }
 
 void ObservedExchange::begin_stream(int status, Headers headers) {
   status_ = status;
   add_more(headers);
+  translate(dialect_, request().ids, headers);
   inner_->begin_stream(status, std::move(headers));
 }
 

@@ -1,6 +1,6 @@
 // An exchange that tells what became of its request: once, when its last holder has gone. On the way routes note what they find
-// out of it, for the log, and what of it has no effect, for the head of the answer. All else is passed on. Thread-safe as the
-// exchange it stands for.
+// out of it, for the log, and what of it has no effect, for the head of the answer, which is put
+// into the route's dialect. All else is passed on. Thread-safe as the exchange it stands for.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "choral/types.h"
+#include "serve/dialect.h"
 #include "serve/http/exchange.h"
 #include "serve/openai/answer_form.h"
 
@@ -42,7 +43,7 @@ class ObservedExchange final : public HttpExchange {
   using Told = std::function<void(AnsweredRequest)>;  // from any thread, once
 
   // `more`: headers of every answer.
-  ObservedExchange(std::shared_ptr<HttpExchange> inner, Told told, Headers more = {});
+  ObservedExchange(std::shared_ptr<HttpExchange> inner, Dialect dialect, Told told, Headers more = {});
   ~ObservedExchange() override;
 
   void note_model(std::string model, const std::vector<AdapterUse>& adapters);
@@ -71,6 +72,7 @@ class ObservedExchange final : public HttpExchange {
   void add_more(Headers& headers);
 
   const std::shared_ptr<HttpExchange> inner_;
+  const Dialect dialect_;
   const Told told_;
   const Headers more_;
   const double begin_s_, begin_unix_s_;

@@ -16,7 +16,7 @@ using simdjson::dom::element;
 using simdjson::dom::object;
 
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
-constexpr size_t kMaxToolNameBytes = 64;
+constexpr size_t kMaxToolNameBytes = 128;
 
 std::string_view type_words(element value) {
   switch (value.type()) {

@@ -51,8 +51,8 @@ TEST(ToolsRequest, SaysWhichFieldIsWrong) {
            "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'.");
   function(R"("name":"")", "tools[0].function.name", "does not match pattern");
   function(R"("name":"é")", "tools[0].function.name", "does not match pattern");
-  function("\"name\":\"" + std::string(65, 'a') + "\"", "tools[0].function.name",
-           "maximum length 64, but got a string with length 65");
+  function("\"name\":\"" + std::string(129, 'a') + "\"", "tools[0].function.name",
+           "maximum length 128, but got a string with length 129");
   function(R"("name":"f","description":7)", "tools[0].function.description", "expected a string");
   function(R"("name":"f","strict":"yes")", "tools[0].function.strict", "expected a boolean");
   function(R"("name":"f","parameters":"x")", "tools[0].function.parameters", "expected an object, but got a string");
