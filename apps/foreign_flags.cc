@@ -43,7 +43,7 @@ constexpr std::string_view kForms = "`structured_outputs` or `response_format` o
 constexpr std::string_view kSpeculation = "nothing: no tokens are guessed ahead";
 constexpr std::string_view kSlots = "nothing: there are no slots; any answer may use the whole context";
 constexpr std::string_view kTextOnly = "nothing: models read text alone";
-constexpr std::string_view kNoPage = "nothing: there is no web page";
+constexpr std::string_view kNoPage = "nothing: the console at / has no such setting";
 constexpr std::string_view kProxy = "a proxy in front of the server";
 constexpr std::string_view kTools = "nothing: tools are the client's to run";
 constexpr std::string_view kTemplate = "`chat_template_kwargs` of a request";
@@ -172,8 +172,8 @@ constexpr ForeignFlag kForeign[] = {
     {"--tags", kOne, kNever, "--served-model-name NAME, which may be given several times"},
     {"--reuse-port", kNone, kNever, kProxy},
     {"--path --ui-config --webui-config --ui-config-file --webui-config-file", kOne, kNever, kNoPage},
-    {"--ui --webui --ui-mcp-proxy --webui-mcp-proxy", kNone, kNever, kNoPage},
-    {"--no-ui --no-webui --no-ui-mcp-proxy --no-webui-mcp-proxy", kNone, kAny, kNoPage},
+    {"--ui-mcp-proxy --webui-mcp-proxy", kNone, kNever, kNoPage},
+    {"--no-ui-mcp-proxy --no-webui-mcp-proxy", kNone, kAny, kNoPage},
     {"--cors-methods --cors-headers", kOne, kNever, "--cors-origins ORIGINS: their pages may use every method and header"},
     {"--api-prefix", kOne, kNever, kProxy},
     {"--cors-credentials", kNone, kNever, "--cors-origins ORIGINS, whose pages send their key in a header and no cookies"},
@@ -326,7 +326,7 @@ constexpr ForeignFlag kForeign[] = {
     {"--ssl-ciphers", kOne, kNever, "nothing: TLS 1.2 and 1.3 with the library's own choice"},
     {"--enable-ssl-refresh", kNone, kNever, "a SIGHUP, at which certificate and key are read again"},
     {"--enable-request-id-headers", kNone, kAny, kAlways},
-    {"--disable-fastapi-docs --enable-offline-docs", kNone, kAny, kNoPage},
+    {"--disable-fastapi-docs --enable-offline-docs", kNone, kAny, "nothing: there are no pages of documentation"},
     {"--h11-max-incomplete-event-size --h11-max-header-count", kOne, kAny, "nothing: heads and bodies have bounds of their own"},
     {"--chat-template-content-format", kOne, "auto", "nothing: the template itself says which form of messages it reads"},
     {"--trust-request-chat-template", kNone, kNever, "--chat-template FILE: a request brings no template"},

@@ -76,6 +76,7 @@ WelcomeFacts welcome_facts(const ServeFlags& flags) {
           .model = server.base_names.empty() ? "" : server.base_names.front(),
           .host = plain_host(server.allowed_hosts),
           .has_chat_template = false,
+          .has_console = server.has_console,
           .wants_key = !server.api_keys.empty() || !server.admin_keys.empty() || !server.api_key_file.empty(),
           .wants_certificate = !flags.tls.client_ca_file.empty()};
 }
@@ -236,6 +237,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--score-by", flags.server.score_by,
          "how reranking compares texts: vectors, by their angle; yes-no, as chat models answer that are rerankers (vectors)",
          "NAME");
+  app.add_flag("--webui,--ui,!--no-webui,!--no-ui", flags.server.has_console, "the console, a page for people at / (on)")
+      ->group("Server");
   option("--access-log", flags.access_log, "a line for each request: text, json, off (text)", "FORM");
   option("--shutdown-delay", flags.unready_s, "after SIGTERM /readyz says no and requests are served so long (0)", "SECONDS");
   option("--shutdown-timeout", flags.drain_s, "then answers in flight have so long (30)", "SECONDS");

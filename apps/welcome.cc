@@ -72,6 +72,8 @@ std::string welcome_text(const WelcomeFacts& facts) {
   const std::string body = facts.has_chat_template
                                ? fmt::format(R"({{"model": {}, "messages": [{{"role": "user", "content": "Hello"}}]}})", model)
                                : fmt::format(R"({{"model": {}, "prompt": "Once upon a time"}})", model);
+  if (facts.has_console && !address.starts_with(kUnix))
+    text += fmt::format("choral: in a browser: {}/\n", terminal_line(address));
   text += fmt::format("choral: try{}\n", conditions(facts, address));
   text += fmt::format("  {}/v1/models\n", terminal_line(curl(facts, address)));
   text += fmt::format("  {}/v1/{} -H 'Content-Type: application/json' \\\n    -d {}\n", terminal_line(curl(facts, address)),

@@ -12,6 +12,7 @@ struct WelcomeFacts {
   std::string model;                   // that a request may name
   std::string host;                    // a name that --allowed-hosts has; empty: any will do
   bool has_chat_template = false;
+  bool has_console = false;
   bool wants_key = false;
   bool wants_certificate = false;  // of clients
 };

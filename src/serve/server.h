@@ -37,6 +37,7 @@ struct ServerOptions {
   FairShare key_share, adapter_share;
   bool share_prefixes = false;   // keys find each other's prompts in the prefix cache
   std::string score_by;          // vectors, or yes-no: how texts are compared (ranking/pair_scores.h); empty: vectors
+  bool has_console = true;       // the page at `/`
   std::string tool_call_parser;  // how the model writes tool calls; empty: as its chat template says
   std::string reasoning_parser;  // how it marks what it thinks, "none": not at all; empty: as its chat template says
   AccessLog access_log = AccessLog::kText;

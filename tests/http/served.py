@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -114,3 +115,13 @@ class Files:
         self.root = self.folder / "adapters"
         tiny_model.write_adapter(self.root / "one", 1)
         tiny_model.write_adapter(self.root / "two", 2)
+
+    def plain_model(self, name="plain"):
+        """A model without a chat template, in a folder of that name."""
+        folder = self.folder / name
+        shutil.copytree(self.model, folder, dirs_exist_ok=True)
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        config.pop("chat_template", None)
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        return folder

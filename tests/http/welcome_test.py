@@ -16,17 +16,6 @@ FILES = served.Files(context=4096)
 PYTHON = os.environ.get("CHORAL_CLIENTS_PYTHON", "")
 
 
-def plain_model(name="plain"):
-    """A model without a chat template, in a folder of that name."""
-    folder = FILES.folder / name
-    shutil.copytree(FILES.model, folder, dirs_exist_ok=True)
-    (folder / "chat_template.jinja").unlink(missing_ok=True)
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    config.pop("chat_template", None)
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
-
-
 class WelcomeTest(unittest.TestCase):
     def lines_of(self, *args, model=FILES.model):
         """What the server says to try, and its first line."""
@@ -80,7 +69,7 @@ class WelcomeTest(unittest.TestCase):
         self.check(lines, "/v1/chat/completions", CERT=str(cert), KEY=str(key))
 
     def test_without_a_chat_template(self):
-        self.check(self.lines_of(model=plain_model())[1], "/v1/completions")
+        self.check(self.lines_of(model=FILES.plain_model())[1], "/v1/completions")
 
     def test_under_other_names(self):
         self.check(self.lines_of("--served-model-name", "it's a \"name\"")[1], "it'\\''s")

@@ -93,4 +93,10 @@ bool AllowedHosts::allows_origin(const HttpRequest& head) const {
   return is_known(name) || (!name.empty() && equal_ignoring_case(site, head.headers.get("Host")));
 }
 
+bool AllowedHosts::is_own_page(const HttpRequest& head) {
+  const std::string* const host = head.headers.find("Host");
+  return host != nullptr && !host->empty() &&
+         equal_ignoring_case(head.headers.get("Origin"), (head.tls ? "https://" : "http://") + *host);
+}
+
 }  // namespace choral::serve

@@ -25,6 +25,8 @@ class AllowedHosts {
   bool allows(const HttpRequest& head) const;
   // No page sent it, or one of an allowed name, or one that this server is to the browser: of the Host header's name and port.
   bool allows_origin(const HttpRequest& head) const;
+  // A page sent it that came from here: of the Host header's name and port, and of the connection's scheme.
+  static bool is_own_page(const HttpRequest& head);
 
  private:
   bool is_known(const std::string& name) const;

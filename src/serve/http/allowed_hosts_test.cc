@@ -109,6 +109,24 @@ TEST(AllowedHosts, APageMayAskItsOwnServer) {
   EXPECT_FALSE(allows_page(hosts, "https://api.example.com:8443", "api.example.com"));
 }
 
+TEST(AllowedHosts, AnOwnPageIsOfThisServerToTheLastByte) {
+  const auto is_own = [](const char* origin, const char* host, bool tls = false) {
+    HttpRequest head;
+    head.headers = {{"Host", host}, {"Origin", origin}};
+    head.tls = tls;
+    return AllowedHosts::is_own_page(head);
+  };
+  EXPECT_TRUE(is_own("http://127.0.0.1:8000", "127.0.0.1:8000"));
+  EXPECT_TRUE(is_own("http://LOCALHOST:8000", "localhost:8000"));
+  EXPECT_TRUE(is_own("https://localhost", "localhost", true));
+  EXPECT_FALSE(is_own("https://127.0.0.1:8000", "127.0.0.1:8000"));
+  EXPECT_FALSE(is_own("http://localhost:3000", "localhost:8000"));
+  EXPECT_FALSE(is_own("http://localhost:8000", "127.0.0.1:8000"));
+  EXPECT_FALSE(is_own("null", "127.0.0.1:8000"));
+  EXPECT_FALSE(is_own("http://", ""));
+  EXPECT_FALSE(AllowedHosts::is_own_page(HttpRequest()));
+}
+
 TEST(AllowedHosts, NamesThatAreNoneAreRefused) {
   for (const char* bad : {"", "api.example.com:80", "http://api.example.com", "a b", "*.", "a*b", "[::1", "."}) {
     const auto hosts = AllowedHosts::make({bad}, true);

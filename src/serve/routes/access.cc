@@ -61,9 +61,10 @@ std::optional<HttpResponse> check_caller(const Service& service, const HttpReque
     }
   }
   if (access != Access::kAdmin || (holder && holder->role == KeyRole::kAdmin)) return std::nullopt;
-  // Without an admin's key: whoever is on this machine, but no page in its browser and nobody behind its proxy.
+  // Without an admin's key: whoever is on this machine, but no page in its browser save our own and nobody behind its proxy.
   if (holder || !service.is_loopback()) return refused("adapters are changed with an admin's key (--admin-api-key)");
-  if (head.headers.find("Origin") != nullptr) return refused("web pages may not change adapters");
+  if (head.headers.find("Origin") != nullptr && !(service.has_console() && AllowedHosts::is_own_page(head)))
+    return refused("web pages may not change adapters, but for the console");
   if (head.forwarded || !head.loopback)
     return refused("a proxy passed this on: whoever comes through one changes adapters with an admin's key (--admin-api-key)");
   return std::nullopt;

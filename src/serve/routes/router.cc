@@ -79,6 +79,9 @@ constexpr std::array kRoutes{
     Route{"POST", "/apply-template", Access::kUser, plain<apply_template>, "the text that a conversation comes to", chat_schema},
     Route{"GET", "/props", Access::kUser, plain<show_props>, "llama.cpp's account of the server"},
     Route{"GET", "/slots", Access::kUser, plain<show_slots>, "which places for answers are taken, llama.cpp's form"},
+    Route{"GET", "/", Access::kOpen, plain<console_page>, "the console, a page for people"},
+    Route{"GET", "/console/*", Access::kOpen, console_part, "its scripts and styles"},
+    Route{"GET", "/v1/engine", Access::kUser, plain<show_engine>, "what the engine is, what it chose and why, and what it does"},
 };
 
 void openapi(Service&, const Exchange& exchange, std::string_view) {
@@ -112,6 +115,7 @@ std::optional<std::string_view> match_beside_version(std::string_view pattern, s
   const bool has_version = pattern.starts_with(kVersion);
   if (!has_version && !path.starts_with(kVersion)) return std::nullopt;
   (has_version ? pattern : path).remove_prefix(kVersion.size());
+  if (path == "/") return std::nullopt;  // the console has one address
   return match(pattern, path);
 }
 

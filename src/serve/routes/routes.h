@@ -47,6 +47,11 @@ void unpin_adapter(Service& service, const Exchange& exchange);
 void list_adapter_scales(Service& service, const Exchange& exchange);  // llama.cpp's two
 void set_adapter_scales(Service& service, const Exchange& exchange);
 
+// --- console_routes.cc ---
+void console_page(Service& service, const Exchange& exchange);
+void console_part(Service& service, const Exchange& exchange, std::string_view name);
+void show_engine(Service& service, const Exchange& exchange);
+
 // --- health_routes.cc ---
 void health(Service& service, const Exchange& exchange);  // proves that the engine's loop turns
 void readyz(Service& service, const Exchange& exchange);

@@ -61,6 +61,7 @@ struct ServiceOptions {
   bool is_loopback = true;                     // nobody else reaches the server
   bool has_proxies = false;                    // that tell whom a request comes from
   bool shares_prefixes = false;                // between keys
+  bool has_console = true;                     // the page at `/`
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   std::optional<const ThoughtMarks*> thoughts =
       {};  // how the model marks what it thinks, null: not at all; absent: as its template
@@ -132,6 +133,7 @@ class Service : private LiveAnswer::Owner {
   const AllowedHosts& allowed_hosts() const { return options_.allowed_hosts; }
   const Cors& cors() const { return options_.cors; }
   bool is_loopback() const { return options_.is_loopback; }
+  bool has_console() const { return options_.has_console; }
   Status reload_keys() { return keys_->reload(); }
 
   // Holds a call to the limits of its key and of these adapters, as a request of at most so many tokens. The answer else.
