@@ -170,6 +170,8 @@ struct ModelInfo {
   int kv_block_tokens = 0;
   int max_model_len = 0;
   int vocab_size = 0;
+  std::optional<int32_t> bos_token_id;  // which begins a text, where the tokenizer says so
+  std::vector<int32_t> eos_token_ids;   // each of them ends an answer
   int threads = 0;
   std::string cpu_level;
   std::string kv_cache_dtype;

@@ -58,6 +58,7 @@ class RequestReader {
   Result<std::string> apply_chat_template(const Request& request) const;
   Status structured_output_support();  // as LLM's
 
+  const std::vector<int32_t>& eos_token_ids() const { return eos_ids_; }
   bool has_chat_template() const;                      // one that can be used
   std::string template_source(bool with_tools) const;  // of the one that such requests get; empty: none
 
