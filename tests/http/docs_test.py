@@ -86,6 +86,8 @@ class Home:
                 raise AssertionError(f"{place}: curl printed nothing")
 
     def run_block(self, language, text, place):
+        if language == "python" and "from choral import" in text:
+            return  # ../python/docs_test.py runs it
         if language == "python":
             if not self.run([sys.executable, "-c", text], place).strip():
                 raise AssertionError(f"{place}: it printed nothing")

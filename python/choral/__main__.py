@@ -1,0 +1,3 @@
+from choral.program import main
+
+main()

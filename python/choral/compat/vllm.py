@@ -1,0 +1,111 @@
+"""`import choral.compat.vllm` before a program that imports vllm: it gets this engine under vllm's names.
+
+Served are vllm.LLM, SamplingParams, TokensPrompt, TextPrompt, RequestOutput, CompletionOutput, vllm.sampling_params,
+vllm.lora.request, vllm.inputs, vllm.outputs, vllm.tokenizers and resolve_chat_template: what lm-eval's `--model vllm` and Outlines
+use. It is refused where the real vllm is installed, and whatever else is asked for is an ImportError.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterable
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from choral.errors import AlreadyExistsError
+from choral.llm import LLM as ChoralLLM
+from choral.lora import LoRARequest
+from choral.outputs import CompletionOutput, RequestOutput
+from choral.sampling import SamplingParams, StructuredOutputsParams
+
+VERSION = "0.11.0"  # whose names these are
+
+
+class LLM(ChoralLLM):
+    """With `llm_engine`, through which programs ask for the model's length."""
+
+    def __init__(self, model: str, **arguments: Any) -> None:
+        super().__init__(model, **arguments)
+        config = SimpleNamespace(model=model, max_model_len=self.model_info.max_model_len, get_vocab_size=lambda: self.model_info.vocab_size)
+        self.llm_engine = SimpleNamespace(model_config=config)
+
+
+class TokensPrompt(dict[str, Any]):
+    """{"prompt_token_ids": […]}"""
+
+
+class TextPrompt(dict[str, Any]):
+    """{"prompt": "…"}"""
+
+
+def get_tokenizer(name: str, *, tokenizer_mode: str = "auto", **arguments: Any) -> Any:
+    """transformers' tokenizer of the model's folder."""
+    from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
+
+    return AutoTokenizer.from_pretrained(name, **arguments)
+
+
+def resolve_chat_template(tokenizer: Any, chat_template: str | None = None, **_: Any) -> str | None:
+    return chat_template if chat_template is not None else tokenizer.chat_template
+
+
+_MODULES: dict[str, dict[str, Any]] = {
+    "vllm": {
+        "LLM": LLM, "SamplingParams": SamplingParams, "TokensPrompt": TokensPrompt, "TextPrompt": TextPrompt,
+        "RequestOutput": RequestOutput, "CompletionOutput": CompletionOutput, "__version__": VERSION,
+    },
+    "vllm.inputs": {"TokensPrompt": TokensPrompt, "TextPrompt": TextPrompt},
+    "vllm.lora": {},
+    "vllm.lora.request": {"LoRARequest": LoRARequest},
+    "vllm.outputs": {"RequestOutput": RequestOutput, "CompletionOutput": CompletionOutput},
+    "vllm.sampling_params": {
+        "SamplingParams": SamplingParams, "StructuredOutputsParams": StructuredOutputsParams, "GuidedDecodingParams": StructuredOutputsParams,
+    },
+    "vllm.tokenizers": {"get_tokenizer": get_tokenizer},
+    "vllm.transformers_utils": {},
+    "vllm.transformers_utils.tokenizer": {"get_tokenizer": get_tokenizer},
+    "vllm.renderers": {},
+    "vllm.renderers.hf": {"resolve_chat_template": resolve_chat_template},
+    "vllm.entrypoints": {},
+    "vllm.entrypoints.chat_utils": {"resolve_hf_chat_template": resolve_chat_template},
+}  # fmt: skip
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """Programs ask which vllm is installed."""
+
+    def read_text(self, filename: str) -> str | None:
+        return f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}\n" if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        raise FileNotFoundError(path)
+
+
+class _Finder:
+    @staticmethod
+    def find_spec(*_: Any) -> None:
+        return None
+
+    @staticmethod
+    def find_distributions(context: importlib.metadata.DistributionFinder.Context) -> Iterable[importlib.metadata.Distribution]:
+        return [_Distribution()] if context.name == "vllm" else []
+
+
+def _install() -> None:
+    if "vllm" not in sys.modules and importlib.util.find_spec("vllm") is not None:
+        raise AlreadyExistsError("vllm itself is installed here, so choral.compat.vllm does not take its name; uninstall one of them")
+    for name, contents in _MODULES.items():
+        module = ModuleType(name, __doc__)
+        module.__dict__.update(contents, __path__=[], __spec__=ModuleSpec(name, None, is_package=True))
+        sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)
+    sys.meta_path.append(_Finder)
+
+
+if "vllm" not in sys.modules:
+    _install()

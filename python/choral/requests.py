@@ -1,0 +1,102 @@
+"""Prompts and messages as the engine's requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Union
+
+from choral import _choral
+from choral.errors import InvalidArgumentError
+from choral.lora import Adapter, uses_of
+from choral.sampling import SamplingParams, StructuredOutputsParams
+
+# A text, its token ids, or vLLM's {"prompt": …} and {"prompt_token_ids": …}.
+Prompt = Union[str, Sequence[int], Mapping[str, Any]]
+Messages = Union[str, Sequence[Mapping[str, Any]]]
+
+
+def text_of(prompt: Prompt) -> str | None:
+    if isinstance(prompt, str):
+        return prompt
+    return prompt.get("prompt") if isinstance(prompt, Mapping) else None
+
+
+def is_one_prompt(prompts: Any) -> bool:
+    return isinstance(prompts, (str, Mapping)) or bool(prompts) and isinstance(prompts[0], int)
+
+
+def is_one_conversation(messages: Any) -> bool:
+    return isinstance(messages, str) or bool(messages) and isinstance(messages[0], Mapping)
+
+
+def prompt_request(prompt: Prompt, params: SamplingParams, adapter: Adapter) -> _choral.Request:
+    request = _request(params, adapter)
+    if isinstance(prompt, Mapping):
+        known = {"prompt", "prompt_token_ids", "cache_salt"}
+        if unknown := sorted(set(prompt) - known):
+            raise InvalidArgumentError(f"a prompt's {', '.join(unknown)} is not served; it may have {', '.join(sorted(known))}")
+        request.cache_salt = prompt.get("cache_salt") or ""
+        prompt = prompt.get("prompt_token_ids") or prompt.get("prompt") or ""
+    if isinstance(prompt, str):
+        request.prompt = prompt
+    else:
+        request.prompt_token_ids = list(prompt)
+    return request
+
+
+def chat_request(
+    messages: Messages,
+    params: SamplingParams,
+    adapter: Adapter,
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    response_format: Mapping[str, Any] | None = None,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+) -> _choral.Request:
+    request = _request(params, adapter)
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    request.messages_json = _json("messages", list(messages))
+    if tools:
+        request.tools_json = _json("tools", list(tools))
+    if chat_template_kwargs:
+        request.template_kwargs_json = _json("chat_template_kwargs", dict(chat_template_kwargs))
+    if response_format is not None:
+        request.structured_output = _response_format(response_format).native()
+    request.add_generation_prompt = add_generation_prompt and not continue_final_message
+    request.continue_final_message = continue_final_message
+    return request
+
+
+def _request(params: SamplingParams, adapter: Adapter) -> _choral.Request:
+    request = _choral.Request()
+    request.sampling = params.native()
+    request.adapters = uses_of(adapter)
+    if params.structured_outputs is not None:
+        request.structured_output = params.structured_outputs.native()
+    if params.truncate_prompt_tokens is not None:
+        request.truncate_prompt_tokens = params.truncate_prompt_tokens
+    return request
+
+
+def _response_format(given: Mapping[str, Any]) -> StructuredOutputsParams:
+    """OpenAI's."""
+    kind = given.get("type")
+    if kind == "text":
+        return StructuredOutputsParams()
+    if kind == "json_object":
+        return StructuredOutputsParams(json_object=True)
+    if kind == "json_schema" and isinstance(given.get("json_schema"), Mapping):
+        schema = given["json_schema"].get("schema")
+        return StructuredOutputsParams(json=schema if schema is not None else {})
+    raise InvalidArgumentError(f"response_format: type must be text, json_object or json_schema with its schema, not {given!r}")
+
+
+def _json(what: str, value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{what} cannot be written as JSON: {error}") from None

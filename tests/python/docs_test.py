@@ -1,0 +1,59 @@
+"""The blocks of docs/python.md and of README.md run, in their order, as a reader would run them: beside the demo's model and adapters."""
+
+import contextlib
+import io
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import package
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXPECTED = {"docs/python.md": ["The capital of France is", "matey", "a dict: {", "pirate"], "README.md": ["pirate"]}
+
+
+def blocks(page):
+    found = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+    return [block for block in found if "openai" not in block or "Server(" in block]
+
+
+class Docs(unittest.TestCase):
+    def run_page(self, page):
+        said = io.StringIO()
+        names = {"__name__": "__docs__"}
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(said):
+            pathlib.Path("SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to(os.environ["CHORAL_DEMO_MODEL"])
+            pathlib.Path("adapters").symlink_to(ROOT / "examples/adapters")
+            pathlib.Path("examples").symlink_to(ROOT / "examples")
+            for block in blocks(page):
+                exec(compile(block, page, "exec"), names)
+            names["llm"].close()
+        return said.getvalue()
+
+    def test_the_demo_of_the_package(self):
+        cache = pathlib.Path(os.environ["CHORAL_DEMO_MODEL"]).parents[1]
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "page.html"
+            done = subprocess.run([sys.executable, "-m", "choral", "demo", "Who are you?", "--html", page], capture_output=True, text=True,
+                                  env={**os.environ, "CHORAL_CACHE": str(cache)}, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for name in ("base", "butler", "emoji", "json", "pirate", "sql", "yoda"):
+                self.assertIn(f"\n{name} ", done.stdout)
+            self.assertIn('class="token parts"', page.read_text())
+
+    def test_pages(self):
+        for page, expected in EXPECTED.items():
+            said = self.run_page(page)
+            for text in expected:
+                self.assertIn(text, said, page)
+
+
+if __name__ == "__main__":
+    if "CHORAL_DEMO_MODEL" not in os.environ:
+        print("skipped: CHORAL_DEMO_MODEL names no file; ./dev test fetches the model")
+        sys.exit(77)
+    package.main()

