@@ -40,6 +40,7 @@ struct GenerateFlags {
   bool chat = false;
   bool json = false;
   bool resume = false;
+  bool strict_fields = false;
 };
 
 // For CLI11: what is wrong, or nothing.
@@ -210,8 +211,9 @@ Status run(const GenerateFlags& flags) {
     if (!flags.adapters.empty() || !flags.compare.empty())
       return invalid_argument("--adapter and --compare go with --prompt; lines of --input have `lora`");
     if (flags.resume && flags.output == "-") return invalid_argument("--resume goes with --output FILE");
-    return generate_jsonl(flags.engine, flags.sampling, {flags.input, flags.output, flags.resume});
+    return generate_jsonl(flags.engine, flags.sampling, {flags.input, flags.output, flags.resume, flags.strict_fields});
   }
+  if (flags.strict_fields) return invalid_argument("--strict-fields goes with --input FILE.jsonl, whose lines have fields");
   if (flags.resume) return invalid_argument("--resume goes with --input FILE.jsonl and --output FILE");
   if (!flags.json && (flags.sampling.logprobs || flags.sampling.prompt_logprobs))
     return invalid_argument("--logprobs and --prompt-logprobs are shown in records: add --json");
@@ -245,6 +247,7 @@ void add_generate(CLI::App& app, Command& command) {
       ->type_name("FILE")
       ->check(names_a_file);
   sub->add_flag("--resume", flags->resume, "go on where a run with the same --input and --output was stopped");
+  sub->add_flag("--strict-fields", flags->strict_fields, "a field of a line that is not known is an error of that line");
   sub->add_option("--adapter", flags->adapters,
                   "who answers: NAME or NAME:FACTOR; several act together (the one of --lora, else base)")
       ->type_name("NAME")

@@ -263,7 +263,8 @@ Status generate_jsonl(const EngineFlags& engine, const SamplingFlags& sampling, 
   Progress progress(engine.quiet || (out->is_stdout() && isatty(STDOUT_FILENO) == 1));
   JsonlRun work(*llm, options, *out, progress);
   const Interrupts::Scope scope(*interrupts, {.call = [&] { work.stop(); }});
-  requests::RequestLineReader reader(defaults, warn);
+  const std::function<void(const std::string&)> meet = warn;
+  requests::RequestLineReader reader(defaults, files.strict_fields ? nullptr : meet);
   LineReader lines(file.get());
   std::string line;
   while (!work.stopped()) {

@@ -10,8 +10,9 @@
 namespace choral::apps {
 
 struct JsonlFiles {
-  std::string input, output;  // "-": standard input and output
-  bool resume = false;        // the answers that a stopped run left stay, and the lines after theirs are answered
+  std::string input, output;   // "-": standard input and output
+  bool resume = false;         // the answers that a stopped run left stay, and the lines after theirs are answered
+  bool strict_fields = false;  // a field that is not known is an error of its line
 };
 
 // The flags' sampling values stand where a line gives none, and an adapter that --lora brings alone where a line names nobody.

@@ -218,6 +218,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   app.add_flag("--share-prefixes", flags.server.share_prefixes,
                "keys find each other's prompts in the prefix cache, and can tell that they are there")
       ->group("Server");
+  app.add_flag("--strict-fields", flags.server.strict_fields, "a field of a body that is not known is an error, not a warning")
+      ->group("Server");
   option("--max-num-queued-reqs,--max-waiting", flags.engine.options.max_waiting,
          "requests that may wait; one more gets 429 (4096)", "N");
   option("--max-num-queued-tokens", flags.engine.options.max_waiting_tokens,

@@ -44,7 +44,8 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
                          .is_loopback = is_loopback(options.http),
                          .has_proxies = !options.http.trusted_proxies.empty(),
                          .shares_prefixes = options.share_prefixes,
-                         .has_console = options.has_console};
+                         .has_console = options.has_console,
+                         .strict_fields = options.strict_fields};
   CHORAL_TRY(service.allowed_hosts, AllowedHosts::make(std::move(options.allowed_hosts), service.is_loopback));
   if (!options.score_by.empty() && options.score_by != "vectors") {
     if (options.score_by != "yes-no") return invalid_argument("--score-by {}: choose vectors or yes-no", options.score_by);

@@ -38,6 +38,7 @@ struct ServerOptions {
   bool share_prefixes = false;   // keys find each other's prompts in the prefix cache
   std::string score_by;          // vectors, or yes-no: how texts are compared (ranking/pair_scores.h); empty: vectors
   bool has_console = true;       // the page at `/`
+  bool strict_fields = false;    // a body's field that is not known is an error
   std::string tool_call_parser;  // how the model writes tool calls; empty: as its chat template says
   std::string reasoning_parser;  // how it marks what it thinks, "none": not at all; empty: as its chat template says
   AccessLog access_log = AccessLog::kText;

@@ -60,8 +60,9 @@ template <class KnownNames>
 Status meet_unread(const std::string& name, const Json& value, BodyNotes& notes, KnownNames&& known) {
   constexpr size_t kMost = 16;  // that are named
   if (requests::is_unserved(name)) return requests::check_unserved(name, value);
-  if (is_ignored(name) || notes.warnings.size() >= kMost) return {};
+  if (is_ignored(name) || (!notes.strict && notes.warnings.size() >= kMost)) return {};
   const std::vector<std::string> names = known();
+  if (notes.strict) return invalid_argument("{}", requests::unknown_field_text(name, names, requests::UnknownField::kIsAnError));
   notes.warnings.push_back(requests::unknown_field_text(name, names, requests::UnknownField::kHasNoEffect));
   return {};
 }

@@ -1,5 +1,6 @@
 // What the body of each route says: values, read and checked in one place for all routes before the engine sees anything.
-// Fields that are not known are named, not obeyed; fields that would change the answer and cannot be served are refused.
+// Fields that are not known are named, not obeyed, or refused where that is asked for; fields that would change the answer and
+// cannot be served are refused.
 // Pure; any thread.
 #pragma once
 
@@ -14,8 +15,9 @@ namespace choral::serve {
 
 // What the reader noticed beside the values.
 struct BodyNotes {
-  std::string param;                  // of the error: "temperature"
-  std::vector<std::string> warnings;  // of the first few fields that are not known, in ASCII
+  bool strict = false;                     // fields that are not known are errors
+  std::string param = {};                  // of the error: "temperature"
+  std::vector<std::string> warnings = {};  // of the first few fields that are not known, in ASCII
 };
 
 // What the bodies of the generating routes have in common.

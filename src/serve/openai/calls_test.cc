@@ -155,6 +155,29 @@ TEST(ReadTokenizeCall, TwoFormsAreToldApartByTheirFields) {
   EXPECT_EQ(notes.param, "prompt");
 }
 
+TEST(ReadCalls, AnUnknownFieldIsAnErrorWhereThatIsAskedFor) {
+  const auto refused = [](auto read, const std::string& body) {
+    BodyNotes notes{.strict = true};
+    const auto call = read(body, notes);
+    EXPECT_EQ(call.ok() ? Code::kOk : call.status().code(), Code::kInvalidArgument) << body;
+    EXPECT_THAT(notes.warnings, ElementsAre());
+    return call.ok() ? "" : call.status().message() + " " + notes.param;
+  };
+  const auto completion = [](std::string_view body, BodyNotes& notes) { return read_completion_call(body, {}, notes); };
+  const auto chat = [](std::string_view body, BodyNotes& notes) { return read_chat_call(body, {}, notes); };
+  const auto response = [](std::string_view body, BodyNotes& notes) { return read_response_call(body, {}, notes); };
+  EXPECT_EQ(refused(completion, R"({"prompt":"a","temprature":1})"),
+            "the field 'temprature' is not known; did you mean 'temperature'? temprature");
+  EXPECT_THAT(refused(chat, R"({"messages":[{"role":"user","content":"a"}],"made_up":null})"),
+              HasSubstr("'made_up' is not known"));
+  EXPECT_THAT(refused(response, R"({"input":"a","made_up":1})"), HasSubstr("'made_up' is not known"));
+  EXPECT_THAT(refused([](std::string_view body, BodyNotes& notes) { return read_tokenize_call(body, notes); },
+                      R"({"prompt":"a","made_up":1})"),
+              HasSubstr("'made_up' is not known"));
+  BodyNotes notes{.strict = true};
+  EXPECT_TRUE(completion(R"({"prompt":"a","user":"u","mirostat":0})", notes).ok()) << "these are known";
+}
+
 TEST(ReadCalls, FormsOfOtherServersAreTaken) {
   using Kind = StructuredOutput::Kind;
   const auto form = [](const std::string& member) {

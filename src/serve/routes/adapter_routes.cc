@@ -36,7 +36,7 @@ HttpResponse stale(const Status& status) {
 template <auto kRead, class Work>
 void with_body(Service& service, const Exchange& exchange, Work work) {
   service.with_adapters(exchange, [&service, work](LLM& llm, const Exchange& e) {
-    BodyNotes notes;
+    BodyNotes notes{.strict = service.has_strict_fields()};
     const auto call = kRead(e->request().body, notes);
     service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));

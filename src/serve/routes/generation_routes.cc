@@ -115,7 +115,7 @@ void submit_completion(Service& service, LLM& llm, const Exchange& exchange, con
 }
 
 void complete(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes;
+  BodyNotes notes{.strict = service.has_strict_fields()};
   auto read = read_completion_call(exchange->request().body, usual_sampling(llm), notes);
   service.warn(exchange, std::move(notes.warnings));
   if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
@@ -171,7 +171,7 @@ void converse(Service& service, LLM& llm, const Exchange& exchange, std::string_
 }
 
 void chat(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes;
+  BodyNotes notes{.strict = service.has_strict_fields()};
   auto call = read_chat_call(exchange->request().body, usual_sampling(llm), notes);
   converse(service, llm, exchange, "chatcmpl-", std::move(call), notes,
            [](const ChatCall& c, AnswerHead head, AnswerPlan plan, const LLM& engine, const LiveRequest& live) {
@@ -181,7 +181,7 @@ void chat(Service& service, LLM& llm, const Exchange& exchange) {
 }
 
 void respond(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes;
+  BodyNotes notes{.strict = service.has_strict_fields()};
   auto call = read_response_call(exchange->request().body, usual_sampling(llm), notes);
   converse(service, llm, exchange, "resp_", std::move(call), notes,
            [](const ResponseCall& c, AnswerHead head, const AnswerPlan& plan, const LLM& engine, const LiveRequest&) {
@@ -190,7 +190,7 @@ void respond(Service& service, LLM& llm, const Exchange& exchange) {
 }
 
 void say_message(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes;
+  BodyNotes notes{.strict = service.has_strict_fields()};
   auto call = read_message_call(exchange->request().body, usual_sampling(llm), /*counts=*/false, notes);
   converse(service, llm, exchange, "msg_", std::move(call), notes,
            [](const MessageCall& c, AnswerHead head, AnswerPlan plan, const LLM& engine, const LiveRequest&) {
@@ -199,7 +199,7 @@ void say_message(Service& service, LLM& llm, const Exchange& exchange) {
 }
 
 void embed(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes;
+  BodyNotes notes{.strict = service.has_strict_fields()};
   const auto call = read_embedding_call(exchange->request().body, notes);
   service.warn(exchange, std::move(notes.warnings));
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));

@@ -132,7 +132,7 @@ void get_model(Service& service, const Exchange& exchange, std::string_view id) 
 
 void tokenize(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
-    BodyNotes notes;
+    BodyNotes notes{.strict = service.has_strict_fields()};
     auto call = read_tokenize_call(e->request().body, notes);
     service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
@@ -159,7 +159,7 @@ void tokenize(Service& service, const Exchange& exchange) {
 // As a request would read them: with tools shown, and the template's marks.
 void count_message_tokens(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
-    BodyNotes notes;
+    BodyNotes notes{.strict = service.has_strict_fields()};
     auto call = read_message_call(e->request().body, usual_sampling(llm), /*counts=*/true, notes);
     service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
@@ -179,7 +179,7 @@ void count_message_tokens(Service& service, const Exchange& exchange) {
 
 void detokenize(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
-    BodyNotes notes;
+    BodyNotes notes{.strict = service.has_strict_fields()};
     const auto call = read_detokenize_call(e->request().body, notes);
     service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
@@ -203,7 +203,7 @@ void detokenize(Service& service, const Exchange& exchange) {
 
 void apply_template(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
-    BodyNotes notes;
+    BodyNotes notes{.strict = service.has_strict_fields()};
     auto call = read_chat_call(e->request().body, usual_sampling(llm), notes);
     service.warn(e, std::move(notes.warnings));
     if (!call.ok()) return e->respond(service.error(call.status(), notes.param));

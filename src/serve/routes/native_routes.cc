@@ -58,7 +58,7 @@ void submit_native(Service& service, LLM& llm, const Exchange& exchange, const R
 
 template <auto kRead>
 void complete_natively(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes;
+  BodyNotes notes{.strict = service.has_strict_fields()};
   auto read = kRead(exchange->request().body, usual_sampling(llm), notes);
   service.warn(exchange, std::move(notes.warnings));
   if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
@@ -75,7 +75,7 @@ void complete_natively(Service& service, LLM& llm, const Exchange& exchange) {
 }
 
 void embed_natively(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes;
+  BodyNotes notes{.strict = service.has_strict_fields()};
   auto call = read_native_embedding_call(exchange->request().body, notes);
   service.warn(exchange, std::move(notes.warnings));
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));

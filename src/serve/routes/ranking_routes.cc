@@ -9,7 +9,7 @@ namespace {
 // `make_form`: of the answer's head and the call.
 template <auto kRead, class MakeForm>
 void score_pairs(Service& service, LLM& llm, const Exchange& exchange, std::string_view prefix, MakeForm make_form) {
-  BodyNotes notes;
+  BodyNotes notes{.strict = service.has_strict_fields()};
   auto call = kRead(exchange->request().body, notes);
   service.warn(exchange, std::move(notes.warnings));
   if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));

@@ -62,6 +62,7 @@ struct ServiceOptions {
   bool has_proxies = false;                    // that tell whom a request comes from
   bool shares_prefixes = false;                // between keys
   bool has_console = true;                     // the page at `/`
+  bool strict_fields = false;                  // a body's field that is not known is an error
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   std::optional<const ThoughtMarks*> thoughts =
       {};  // how the model marks what it thinks, null: not at all; absent: as its template
@@ -134,6 +135,7 @@ class Service : private LiveAnswer::Owner {
   const Cors& cors() const { return options_.cors; }
   bool is_loopback() const { return options_.is_loopback; }
   bool has_console() const { return options_.has_console; }
+  bool has_strict_fields() const { return options_.strict_fields; }
   Status reload_keys() { return keys_->reload(); }
 
   // Holds a call to the limits of its key and of these adapters, as a request of at most so many tokens. The answer else.
