@@ -6,13 +6,10 @@
 namespace choral::requests {
 namespace {
 
-struct Unserved {
-  std::string_view name;
-  std::string_view neutral;  // the values that change nothing, as a list of JSON
-  std::string_view instead = {};
-};
+using Unserved = UnservedField;
 
 constexpr std::string_view kAdapters = "name the adapter as 'model' or in 'lora'";
+constexpr std::string_view kText = "models here read text alone";
 constexpr std::string_view kThoughts = "it is a field of chats, whose thoughts are known";
 constexpr std::string_view kOldTools = "it is OpenAI's old form; send 'tools' and 'tool_choice'";
 
@@ -31,13 +28,23 @@ constexpr std::array kUnserved{
     Unserved{"n_probs", "[0]", "send 'logprobs'"},
     Unserved{"post_sampling_probs", "[false]"},
     Unserved{"grammar_lazy", "[false]"},
-    Unserved{"image_data", "[[]]"},
+    Unserved{"image_data", "[[]]", kText},
+    Unserved{"response_fields", "[[]]", "the answer has all its fields"},
+    Unserved{"reasoning_format", R"(["auto","deepseek"])", "the server's --reasoning-parser says how thoughts are read"},
+    Unserved{"reasoning_budget_message", R"([""])", "thoughts end with their mark"},
+    Unserved{"parse_tool_calls", "[true]", "leave out 'tools'"},
+    Unserved{"t_max_prompt_ms", "[0,-1]", "send 'queue_timeout_s'"},
     // vLLM's
     Unserved{"use_beam_search", "[false]"},
     Unserved{"prompt_embeds", "[]"},
     Unserved{"chat_template", "[]", "the server's own is used; its --chat-template sets it"},
     Unserved{"logits_processors", "[[]]"},
     Unserved{"repetition_detection", "[]"},
+    Unserved{"return_prompt_text", "[false]", "send 'return_token_ids', or 'echo' to /v1/completions"},
+    Unserved{"vllm_xargs", "[{}]"},
+    Unserved{"kv_transfer_params", "[{}]", "one process computes an answer"},
+    Unserved{"mm_processor_kwargs", "[{}]", kText},
+    Unserved{"media_io_kwargs", "[{}]", kText},
     Unserved{"thinking_token_budget", "[-1]", kThoughts},
     Unserved{"thinking_budget", "[-1]", kThoughts},
     Unserved{"thinking_budget_tokens", "[-1]", kThoughts},
@@ -66,6 +73,8 @@ const Unserved* find(std::string_view name) {
 }
 
 }  // namespace
+
+std::span<const UnservedField> unserved_fields() { return kUnserved; }
 
 bool is_unserved(std::string_view name) { return find(name) != nullptr; }
 

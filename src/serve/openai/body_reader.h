@@ -8,6 +8,7 @@
 #include "requests/unknown_fields.h"
 #include "requests/unserved_fields.h"
 #include "serve/openai/calls.h"
+#include "serve/openai/ignored_fields.h"
 #include "serve/openai/json.h"
 
 namespace choral::serve {
@@ -21,9 +22,6 @@ inline constexpr std::string_view kLora =
 Status read_lora(std::string_view name, const Json& json, CallHead& head);
 // cache_salt is not too long.
 Status check_salt(const Request& request, BodyNotes& notes);
-
-// Whether `name` is a field that is taken and changes nothing that a client sees.
-bool is_ignored(std::string_view name);
 
 // A member of the body itself.
 template <class Body, auto kMember>
@@ -93,18 +91,23 @@ Status read_members(const Json& json, BodyNotes& notes, Table<Body>... tables) {
 }
 
 template <class Body>
-void add_schemas(std::span<const Field<Body>> fields, Json& properties) {
+void add_schemas(std::span<const Field<Body>> fields, Json& properties, Json& others) {
   for (const auto& field : fields) {
-    if (!field.schema.empty()) properties[std::string(field.name)] = Json::parse(field.schema);
+    if (field.schema.empty()) {
+      others.push_back(field.name);
+    } else {
+      properties[std::string(field.name)] = Json::parse(field.schema);
+    }
   }
 }
 
-// The JSON Schema of a body that these tables read; `required`: a JSON list of names.
+// The JSON Schema of a body that these tables read; `required`: a JSON list of names. "x-also": other names for some of them.
 template <class... Body>
 std::string schema_of(std::string_view required, std::span<const Field<Body>>... tables) {
-  Json schema{{"type", "object"}};
+  Json schema{{"type", "object"}}, others = Json::array();
   Json& properties = schema["properties"] = Json::object();
-  (add_schemas(tables, properties), ...);
+  (add_schemas(tables, properties, others), ...);
+  if (!others.empty()) schema["x-also"] = std::move(others);
   schema["required"] = Json::parse(required);
   return dumped(schema);
 }

@@ -22,37 +22,6 @@ constexpr std::string_view kBudget = R"({"type":"integer","minimum":-1})";
 constexpr std::string_view kPrompts =
     R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}},{"type":"array","items":{"type":"integer","minimum":0}},)"
     R"({"type":"array","items":{"type":"array","items":{"type":"integer","minimum":0}}}]})";
-// Fields without a meaning here, and those that change nothing that a client sees: OpenAI's, vLLM's, and llama.cpp's that tune
-// what is off, or where what was computed is kept.
-constexpr std::array<std::string_view, 29> kIgnored{"user",
-                                                    "store",
-                                                    "metadata",
-                                                    "service_tier",
-                                                    "safety_identifier",
-                                                    "prompt_cache_key",
-                                                    "prompt_cache_retention",
-                                                    "prompt_cache_options",
-                                                    "prediction",
-                                                    "moderation",
-                                                    "reasoning",
-                                                    "spaces_between_special_tokens",
-                                                    "length_penalty",
-                                                    "early_stopping",
-                                                    "session_id",
-                                                    "stream_interval",
-                                                    "request_id",
-                                                    "include_stop_reason",
-                                                    "mirostat_tau",
-                                                    "mirostat_eta",
-                                                    "dynatemp_exponent",
-                                                    "adaptive_decay",
-                                                    "grammar_triggers",
-                                                    "cache_prompt",
-                                                    "id_slot",
-                                                    "n_keep",
-                                                    "n_discard",
-                                                    "n_cache_reuse",
-                                                    "sse_ping_interval"};
 
 Status read_prompts(std::string_view name, const Json& json, size_t most, std::vector<Prompt>& out) {
   if (json.is_string()) return out.emplace_back(json.get<std::string>()), Status();
@@ -131,6 +100,29 @@ Status read_length(std::string_view name, const Json& json, ChatBody& body) {
   return requests::find_field(requests::request_fields(), name)->read(name, json, body.request);
 }
 
+// OpenRouter's words for what is asked of thoughts.
+Status read_reasoning(std::string_view name, const Json& json, ChatBody& body) {
+  if (!json.is_object())
+    return wrong_type(name, R"(an object such as {"effort": "low", "max_tokens": 500, "exclude": true})", json);
+  for (const auto& [key, value] : json.items()) {
+    const std::string place = fmt::format("{}.{}", name, key);
+    if (value.is_null()) continue;
+    if (key == "effort") {
+      constexpr std::string_view kEffort = "reasoning_effort";
+      CHORAL_RETURN_IF_ERROR(requests::find_field(requests::chat_fields(), kEffort)->read(kEffort, value, body.request));
+    } else if (key == "max_tokens") {
+      CHORAL_RETURN_IF_ERROR(read_value(place, value, body.thinking_budget));
+    } else if (key == "exclude") {
+      bool is_hidden = false;
+      CHORAL_RETURN_IF_ERROR(read_value(place, value, is_hidden));
+      body.include_reasoning = !is_hidden;
+    } else if (key != "enabled" || value != true) {
+      return unsupported("'{}' is not served; there are effort, max_tokens and exclude", place);
+    }
+  }
+  return {};
+}
+
 constexpr std::array kOwnChatFields{
     Field<ChatBody>{"logprobs", kBoolean, read_member<ChatBody, &ChatBody::logprobs>},
     Field<ChatBody>{"top_logprobs", R"({"type":"integer","minimum":0,"maximum":20})",
@@ -148,6 +140,7 @@ constexpr std::array kOwnChatFields{
     Field<ChatBody>{"thinking_token_budget", {}, read_member<ChatBody, &ChatBody::thinking_budget>},
     Field<ChatBody>{"thinking_budget_tokens", {}, read_member<ChatBody, &ChatBody::thinking_budget>},
     Field<ChatBody>{"reasoning_budget_tokens", {}, read_member<ChatBody, &ChatBody::thinking_budget>},
+    Field<ChatBody>{"reasoning", R"({"type":"object"})", read_reasoning},
     Field<ChatBody>{"include_reasoning", kBoolean, read_member<ChatBody, &ChatBody::include_reasoning>},
     Field<ChatBody>{"max_tokens", {}, read_length},
     Field<ChatBody>{"n_predict", {}, read_length},
@@ -264,8 +257,6 @@ Status check_salt(const Request& r, BodyNotes& notes) {
   notes.param = "cache_salt";
   return too_large("'cache_salt' has {} bytes; at most {} are taken", r.cache_salt.size(), kMaxSalt);
 }
-
-bool is_ignored(std::string_view name) { return std::find(kIgnored.begin(), kIgnored.end(), name) != kIgnored.end(); }
 
 Result<CompletionCall> read_completion_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes) {
   CHORAL_TRY(const Json json, parse_object(body, "the body"));

@@ -155,6 +155,22 @@ TEST(ReadTokenizeCall, TwoFormsAreToldApartByTheirFields) {
   EXPECT_EQ(notes.param, "prompt");
 }
 
+TEST(ReadCalls, ReasoningIsAskedForInOneObjectToo) {
+  const auto read = [](const std::string& reasoning) {
+    BodyNotes notes;
+    return read_chat_call(R"({"messages":[{"role":"user","content":"a"}],"reasoning":)" + reasoning + "}", {}, notes);
+  };
+  const auto call = read(R"({"effort":"low","max_tokens":30,"exclude":true,"enabled":true})");
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_EQ(call->thinking_budget, 30);
+  EXPECT_FALSE(call->include_reasoning);
+  EXPECT_EQ(call->request.template_kwargs_json, R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(read(R"({"summary":"auto"})").status().code(), Code::kUnsupported);
+  EXPECT_EQ(read(R"({"enabled":false})").status().code(), Code::kUnsupported);
+  EXPECT_EQ(read(R"({"max_tokens":-2})").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(read("true").status().code(), Code::kInvalidArgument);
+}
+
 TEST(ReadCalls, AnUnknownFieldIsAnErrorWhereThatIsAskedFor) {
   const auto refused = [](auto read, const std::string& body) {
     BodyNotes notes{.strict = true};

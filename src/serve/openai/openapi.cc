@@ -2,6 +2,8 @@
 
 #include "base/ascii.h"
 #include "choral/llm.h"
+#include "requests/unserved_fields.h"
+#include "serve/openai/ignored_fields.h"
 #include "serve/openai/json.h"
 
 namespace choral::serve {
@@ -54,9 +56,14 @@ std::string openapi_document(std::span<const Endpoint> endpoints) {
   constexpr std::string_view kAnthropicError =
       R"({"type":"object","required":["type","error","request_id"],"properties":{"type":{"const":"error"},"request_id":{"type":["string","null"]},)"
       R"("error":{"type":"object","required":["type","message"],"properties":{"type":{"type":"string"},"message":{"type":"string"}}}}})";
+  Json ignored = Json::object(), refused = Json::object();
+  for (const auto& field : ignored_fields()) ignored[std::string(field.name)] = field.why;
+  for (const auto& field : requests::unserved_fields()) refused[std::string(field.name)] = field.instead;
   const Json document{{"openapi", "3.1.0"},
                       {"info", {{"title", "Choral"}, {"version", version()}, {"description", kVersionNote}}},
                       {"paths", std::move(paths)},
+                      {"x-ignored-fields", std::move(ignored)},
+                      {"x-refused-fields", std::move(refused)},
                       {"components",
                        {{"schemas", {{"Error", Json::parse(kError)}, {"AnthropicError", Json::parse(kAnthropicError)}}},
                         {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},

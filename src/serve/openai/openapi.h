@@ -1,4 +1,5 @@
-// GET /openapi.json: the endpoints as they are routed, with bodies as the tables of fields read them. Pure.
+// GET /openapi.json: the endpoints as they are routed, with bodies as the tables of fields read them, and
+// which fields of other servers have no effect or are refused. Pure.
 #pragma once
 
 #include <span>
