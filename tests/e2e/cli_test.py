@@ -248,6 +248,20 @@ class CliTest(program.ProgramTest):
         self.assertEqual(len(plain["token_ids"]), 4)
         self.assertEqual(plain["finish_reason"], "length")
 
+    def test_samplers_of_llama_cpp_have_its_names(self):
+        sampling = {"typical_p": 0.9, "top_n_sigma": 2, "xtc_probability": 0.5, "xtc_threshold": 0.01, "repeat_last_n": 8, "dry_multiplier": 0.8,
+                    "dry_base": 2, "dry_allowed_length": 1, "dry_penalty_last_n": 30}
+        flags = [text for name, value in sampling.items() for text in ("--" + name.replace("_", "-"), str(value))]
+        args = ("generate", MODEL, "-n", "20", "--seed", "5", "--temperature", "1", "--repeat-penalty", "1.3", "--json", "--ignore-eos", "-p", "abc")
+        told = json.loads(self.run_ok(*args, *flags, "--dry-sequence-breaker", "b").stdout)["token_ids"]
+        line = {"prompt": "abc", "max_tokens": 20, "seed": 5, "temperature": 1, "repeat_penalty": 1.3, "ignore_eos": True, "dry_sequence_breakers": ["b"]}
+        got, _ = self.run_jsonl([{**line, **sampling}, line, {**line, "logit_bias": [["a", False], ["b", 50]]}])
+        self.assertEqual(got[0]["token_ids"], told)
+        self.assertNotEqual(got[1]["token_ids"], told)
+        self.assertIn("b", got[2]["text"])
+        for flag, value in (("--typical-p", "2"), ("--xtc-threshold", "-1"), ("--dry-base", "0"), ("--repeat-last-n", "-2")):
+            self.run_fails(2, "generate", MODEL, "-p", "x", flag, value, says=[flag[2:].replace("-", "_"), "must lie between"])
+
     def test_seed_repeats_whatever_the_neighbours(self):
         args = ("generate", MODEL, "-n", "12", "--seed", "5", "--temperature", "1", "--json", "--ignore-eos")
         alone = json.loads(self.run_ok(*args, "-p", "abc").stdout)
@@ -302,6 +316,13 @@ class CliTest(program.ProgramTest):
         self.assertEqual(said.count("'temprature'"), 1, said)
         self.assertIn("did you mean 'temperature'?", said)
         self.assertEqual(said.count("'colour'"), 1)
+
+    def test_jsonl_unknown_fields_are_errors_where_that_is_asked_for(self):
+        good = {"prompt": "Hi", "max_tokens": 1, "mirostat": 0}
+        got, said = self.run_jsonl([good, {**good, "temprature": 0}, good], "--strict-fields", code=2)
+        self.assertEqual([("error" in answer) for answer in got], [False, True, False], said)
+        self.assertIn("'temprature' is not known; did you mean 'temperature'?", got[1]["error"]["message"])
+        self.run_fails(2, "generate", MODEL, "-p", "x", "--strict-fields", says=["--strict-fields goes with --input"])
 
     def test_jsonl_bounds_what_one_line_costs(self):
         many = "{" + "".join(f'"k{i}":1,' for i in range(300_000)) + '"prompt":"hi","max_tokens":1}'
