@@ -30,6 +30,7 @@ struct ServeFlags {
   serve::TlsOptions tls;
   std::string config;
   std::string access_log = "text";
+  std::string stored_responses = "0";
   bool lora_without_apply = false;
   double unready_s = 0;
   double drain_s = 30;
@@ -135,6 +136,7 @@ Status run(ServeFlags flags) {
   const bool has_tls = !flags.tls.certificate_file.empty();
   if (has_tls) flags.server.http.tls = flags.tls;
   CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
+  CHORAL_TRY(flags.server.stored_response_bytes, parse_size(flags.stored_responses).while_("--store-responses"));
   flags.server.adapter_root = flags.engine.options.adapter_root;
   flags.server.base_adapters = adapters_that_act(flags);
   const std::vector<AdapterUse> acting = flags.server.base_adapters;
@@ -227,6 +229,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--request-timeout", flags.engine.options.request_timeout_s, "to the end of an answer; 0 = none (0)", "SECONDS");
   option("--queue-timeout", flags.engine.options.queue_timeout_s, "to an answer's first step; 0 = none (0)", "SECONDS");
   option("--state-dir", flags.server.state_directory, "adapters that clients load are there again after a restart", "DIR");
+  option("--store-responses", flags.stored_responses,
+         "keep responses of /v1/responses in --state-dir, up to so many bytes, at most 30 days; 0 = none (0)", "SIZE");
   app.add_flag("--lora-init-without-apply", flags.lora_without_apply,
                "--lora PATH, without a name, waits to be asked for too; as in llama.cpp")
       ->group("Server");

@@ -35,6 +35,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   ServiceOptions service{.base_names = std::move(options.base_names),
                          .adapter_root = std::move(options.adapter_root),
                          .state_directory = std::move(options.state_directory),
+                         .stored_response_bytes = options.stored_response_bytes,
                          .base_adapters = std::move(options.base_adapters),
                          .api_key_file = std::move(options.api_key_file),
                          .api_keys = std::move(options.api_keys),
@@ -108,7 +109,8 @@ void Server::drain(std::chrono::milliseconds limit) {
   {
     constexpr std::chrono::milliseconds kLook{20};
     std::unique_lock lock(waiting_->mutex);
-    while (http_->exchanges() > 0 && !waiting_->aborted && std::chrono::steady_clock::now() < deadline)
+    const auto computes = [&] { return http_->exchanges() > 0 || !service_->background().empty(); };
+    while (computes() && !waiting_->aborted && std::chrono::steady_clock::now() < deadline)
       waiting_->changed.wait_for(lock, kLook);
   }
   service_->abort_all(unavailable("the server is shutting down"));

@@ -28,6 +28,7 @@ struct ServerOptions {
   std::vector<std::string> base_names;    // that requests call the base by; empty: the model's own
   std::string adapter_root;               // to which adapters that clients load are bound
   std::string state_directory;            // adapters that clients load survive a restart in it; empty: they do not
+  int64_t stored_response_bytes = 0;      // of /v1/responses, kept there; 0: none are
   std::vector<AdapterUse> base_adapters;  // of requests that leave it open who answers, until POST /lora-adapters says otherwise
   std::vector<std::string> api_keys;      // who may ask; none, and no file: everybody
   std::string api_key_file;

@@ -12,9 +12,9 @@ import served
 import scripted_model
 
 anthropic = served.need("anthropic")
-import pydantic  # noqa: E402
 from anthropic.types import Message, MessageTokensCount, RawMessageStreamEvent  # noqa: E402
 from anthropic.types.shared import ErrorResponse  # noqa: E402
+from strict_types import forbids_others, strictly  # noqa: E402
 
 TEMP = tempfile.TemporaryDirectory()
 KEY = "sk-a-key-of-some-length"
@@ -62,29 +62,6 @@ def said(letter, **fields):
     return {**body, "extra_body": {"temperature": 0}}
 
 
-def forbids_others(kind):
-    """The client's types let other fields pass; these do not."""
-    seen = set()
-
-    def visit(model):
-        if model in seen or not (isinstance(model, type) and issubclass(model, pydantic.BaseModel)):
-            return
-        seen.add(model)
-        model.model_config = {**model.model_config, "extra": "forbid"}
-        for field in model.model_fields.values():
-            walk(field.annotation)
-
-    def walk(annotation):
-        visit(annotation)
-        for part in getattr(annotation, "__args__", ()):
-            walk(part)
-
-    walk(kind)
-    for model in seen:
-        model.model_rebuild(force=True)
-    return pydantic.TypeAdapter(kind)
-
-
 def raw(path, body, **headers):
     status, head, answer = SERVER.call("POST", path, body, {"x-api-key": KEY, "anthropic-version": "2023-06-01", **headers})
     return status, head, answer
@@ -103,10 +80,6 @@ def events_of(body):
 
 
 MESSAGE, EVENT, COUNT, ERROR = (forbids_others(kind) for kind in (Message, RawMessageStreamEvent, MessageTokensCount, ErrorResponse))
-
-
-def strictly(adapter, value):
-    return adapter.validate_json(json.dumps(value), strict=True)
 
 
 class ShapesTest(unittest.TestCase):
@@ -166,6 +139,10 @@ class ShapesTest(unittest.TestCase):
         status, _, answer = SERVER.call("GET", "/v1/messages", headers={"x-api-key": KEY})
         self.assertEqual(status, 405)
         strictly(ERROR, answer)
+
+    def test_a_stream_that_fails_ends_with_an_error(self):
+        name, data = events_of(asked("x", ignore_eos=True, max_tokens=30000, timeout_s=0.3))[-1]
+        self.assertEqual((name, strictly(ERROR, data).error.type), ("error", "timeout_error"))
 
 
 class ClientTest(unittest.TestCase):

@@ -15,6 +15,7 @@
 #include "base/system_error.h"
 #include "engine/adapters/counted_generations.h"
 #include "lora/peft/adapter_name.h"
+#include "serve/sqlite_statement.h"
 
 namespace choral::serve {
 namespace {
@@ -38,33 +39,6 @@ constexpr std::array kTables{
 constexpr const char* kTableOfVersion1 =
     "CREATE TABLE adapters (name TEXT PRIMARY KEY NOT NULL, path TEXT NOT NULL, pinned INTEGER NOT NULL, "
     "generation INTEGER NOT NULL, digest TEXT NOT NULL, added_unix_s INTEGER NOT NULL) STRICT, WITHOUT ROWID";
-
-class Statement {
- public:
-  Statement(sqlite3* db, const char* sql) { code_ = sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr); }
-  ~Statement() { sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
-
-  void bind(int at, std::string_view text) {
-    if (code_ == SQLITE_OK)
-      code_ = sqlite3_bind_text(statement_, at, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
-  }
-  void bind(int at, int64_t number) {
-    if (code_ == SQLITE_OK) code_ = sqlite3_bind_int64(statement_, at, number);
-  }
-  // SQLITE_ROW, SQLITE_DONE or an error.
-  int step() { return code_ == SQLITE_OK ? sqlite3_step(statement_) : code_; }
-  int64_t number(int column) { return sqlite3_column_int64(statement_, column); }
-  std::string text(int column) {
-    const auto* bytes = sqlite3_column_text(statement_, column);
-    return bytes == nullptr ? "" : std::string(reinterpret_cast<const char*>(bytes), sqlite3_column_bytes(statement_, column));
-  }
-
- private:
-  sqlite3_stmt* statement_ = nullptr;
-  int code_ = SQLITE_OK;
-};
 
 class SqliteAdapters final : public RegisteredAdapters {
  public:
@@ -97,7 +71,7 @@ class SqliteAdapters final : public RegisteredAdapters {
   Result<std::vector<RegisteredAdapter>> all() override {
     const std::lock_guard lock(mutex_);
     std::vector<RegisteredAdapter> out;
-    Statement rows(db_, "SELECT name, path, pinned, added_unix_s FROM adapters ORDER BY name");
+    SqliteStatement rows(db_, "SELECT name, path, pinned, added_unix_s FROM adapters ORDER BY name");
     int code;
     while ((code = rows.step()) == SQLITE_ROW) {
       if (std::ssize(out) == kMaxAdapters) return wrong("lists too many adapters");
@@ -112,7 +86,7 @@ class SqliteAdapters final : public RegisteredAdapters {
 
   Result<bool> contains(std::string_view name) override {
     const std::lock_guard lock(mutex_);
-    Statement row(db_, "SELECT 1 FROM adapters WHERE name = ?1");
+    SqliteStatement row(db_, "SELECT 1 FROM adapters WHERE name = ?1");
     row.bind(1, name);
     const int code = row.step();
     if (code != SQLITE_ROW && code != SQLITE_DONE) return failure(code, "read");
@@ -122,11 +96,11 @@ class SqliteAdapters final : public RegisteredAdapters {
   Status put(const RegisteredAdapter& adapter) override {
     CHORAL_RETURN_IF_ERROR(check(adapter));
     const std::lock_guard lock(mutex_);
-    Statement count(db_, "SELECT count(*) FROM adapters WHERE name <> ?1");
+    SqliteStatement count(db_, "SELECT count(*) FROM adapters WHERE name <> ?1");
     count.bind(1, adapter.name);
     if (const int code = count.step(); code != SQLITE_ROW) return failure(code, "read");
     if (count.number(0) >= kMaxAdapters) return resource_exhausted("{} adapters are registered; unload some first", kMaxAdapters);
-    Statement change(db_, "INSERT OR REPLACE INTO adapters VALUES (?1, ?2, ?3, ?4)");
+    SqliteStatement change(db_, "INSERT OR REPLACE INTO adapters VALUES (?1, ?2, ?3, ?4)");
     change.bind(1, adapter.name);
     change.bind(2, adapter.path);
     change.bind(3, int64_t{adapter.pinned});
@@ -136,7 +110,7 @@ class SqliteAdapters final : public RegisteredAdapters {
 
   Status set_pinned(std::string_view name, bool pinned) override {
     const std::lock_guard lock(mutex_);
-    Statement change(db_, "UPDATE adapters SET pinned = ?2 WHERE name = ?1");
+    SqliteStatement change(db_, "UPDATE adapters SET pinned = ?2 WHERE name = ?1");
     change.bind(1, name);
     change.bind(2, int64_t{pinned});
     return done(change);
@@ -144,7 +118,7 @@ class SqliteAdapters final : public RegisteredAdapters {
 
   Status remove(std::string_view name) override {
     const std::lock_guard lock(mutex_);
-    Statement change(db_, "DELETE FROM adapters WHERE name = ?1");
+    SqliteStatement change(db_, "DELETE FROM adapters WHERE name = ?1");
     change.bind(1, name);
     return done(change);
   }
@@ -158,7 +132,7 @@ class SqliteAdapters final : public RegisteredAdapters {
     CHORAL_TRY(const int next, engine::next_generation(name, last.number));
     CHORAL_RETURN_IF_ERROR(all_or_nothing([&]() -> Status {
       CHORAL_RETURN_IF_ERROR(forget_generations());
-      Statement change(db_, "INSERT OR REPLACE INTO generations VALUES (?1, ?2, ?3)");
+      SqliteStatement change(db_, "INSERT OR REPLACE INTO generations VALUES (?1, ?2, ?3)");
       change.bind(1, name);
       change.bind(2, int64_t{next});
       change.bind(3, digest);
@@ -170,7 +144,7 @@ class SqliteAdapters final : public RegisteredAdapters {
   Result<std::vector<NumberedName>> numbers() override {
     const std::lock_guard lock(mutex_);
     std::vector<NumberedName> out;
-    Statement rows(db_, "SELECT name, number FROM numbers ORDER BY number");
+    SqliteStatement rows(db_, "SELECT name, number FROM numbers ORDER BY number");
     int code;
     int64_t next = 0;
     while ((code = rows.step()) == SQLITE_ROW) {
@@ -189,7 +163,7 @@ class SqliteAdapters final : public RegisteredAdapters {
     return all_or_nothing([&]() -> Status {
       for (const auto& [name, number] : names) {
         CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
-        Statement change(db_, "INSERT INTO numbers VALUES (?1, ?2)");
+        SqliteStatement change(db_, "INSERT INTO numbers VALUES (?1, ?2)");
         change.bind(1, name);
         change.bind(2, int64_t{number});
         CHORAL_RETURN_IF_ERROR(done(change));
@@ -208,7 +182,7 @@ class SqliteAdapters final : public RegisteredAdapters {
 
   // Of a name that has none: what all others' are above.
   Result<LastGeneration> last_generation(const std::string& name) {
-    Statement known(db_, "SELECT generation, digest FROM generations WHERE name IN (?1, '') ORDER BY name DESC");
+    SqliteStatement known(db_, "SELECT generation, digest FROM generations WHERE name IN (?1, '') ORDER BY name DESC");
     known.bind(1, name);
     const int code = known.step();
     if (code == SQLITE_DONE) return LastGeneration();
@@ -262,7 +236,7 @@ class SqliteAdapters final : public RegisteredAdapters {
   }
 
   Status check_tables(std::span<const char* const> tables) {
-    Statement schema(db_, "SELECT sql FROM sqlite_schema ORDER BY name");
+    SqliteStatement schema(db_, "SELECT sql FROM sqlite_schema ORDER BY name");
     for (const char* table : tables) {
       if (schema.step() != SQLITE_ROW || schema.text(0) != table) return wrong("has other tables than it should");
     }
@@ -270,7 +244,7 @@ class SqliteAdapters final : public RegisteredAdapters {
   }
 
   Status check_pages() {
-    Statement sound(db_, "PRAGMA quick_check(1)");
+    SqliteStatement sound(db_, "PRAGMA quick_check(1)");
     if (const int code = sound.step(); code != SQLITE_ROW) return failure(code, "checked");
     return sound.text(0) == "ok" ? Status() : wrong("is damaged (" + printable(sound.text(0)) + ")");
   }
@@ -291,19 +265,19 @@ class SqliteAdapters final : public RegisteredAdapters {
   }
 
   Result<int64_t> ask(const char* sql) {
-    Statement question(db_, sql);
+    SqliteStatement question(db_, sql);
     const int code = question.step();
     if (code != SQLITE_ROW) return failure(code, "read");
     return question.number(0);
   }
   Status run(const char* sql) {
-    Statement statement(db_, sql);
+    SqliteStatement statement(db_, sql);
     int code;
     while ((code = statement.step()) == SQLITE_ROW) {
     }
     return code == SQLITE_DONE ? Status() : failure(code, "opened or written");
   }
-  Status done(Statement& change) {
+  Status done(SqliteStatement& change) {
     const int code = change.step();
     return code == SQLITE_DONE ? Status() : failure(code, "written");
   }

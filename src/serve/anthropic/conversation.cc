@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "serve/anthropic/members.h"
+#include "serve/openai/members.h"
 
 namespace choral::serve {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "serve/anthropic/conversation.h"
-#include "serve/anthropic/members.h"
 #include "serve/openai/body_reader.h"
 #include "serve/openai/engine_fields.h"
+#include "serve/openai/members.h"
 
 namespace choral::serve {
 namespace {

@@ -13,7 +13,6 @@
 #include "serve/http/sse.h"
 #include "serve/openai/answer_plan.h"
 #include "serve/openai/calls.h"
-#include "serve/openai/response_call.h"
 
 namespace choral::serve {
 
@@ -99,9 +98,6 @@ std::unique_ptr<AnswerForm> make_completion_form(AnswerHead head, const Completi
 std::unique_ptr<AnswerForm> make_chat_form(AnswerHead head, const ChatCall& call, PromptTokens prompts, AnswerPlan plan,
                                            TokenText token_text);
 std::unique_ptr<AnswerForm> make_embedding_form(AnswerHead head, bool as_base64);
-
-std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, const AnswerPlan& plan,
-                                               TokenText token_text);
 
 // Whether the stream says what its prompts' tokens are: by their ids, or by the first of those that an echo has log-probabilities
 // of, which no event names.

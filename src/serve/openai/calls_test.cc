@@ -386,11 +386,51 @@ TEST(ReadResponseCall, LogprobsComeWhereTheyAreIncluded) {
 }
 
 TEST(ReadResponseCall, WhatNeedsAStoreIsRefused) {
-  for (const char* member : {R"("previous_response_id":"resp_1")", R"("background":true)", R"("conversation":"c")"}) {
+  for (const char* member : {R"("previous_response_id":"resp_1")", R"("background":true)", R"("conversation":"c")",
+                             R"("store":true)", R"("prompt":{"id":"p"})", R"("truncation":"auto")", R"("include":["made_up"])"}) {
     BodyNotes notes;
     const auto call = read_response_call(std::string(R"({"input":"a",)") + member + "}", {}, notes);
     EXPECT_EQ(call.status().code(), Code::kUnsupported) << member;
   }
+}
+
+TEST(ReadResponseCall, GoesOnFromWhatIsStored) {
+  const ResponseMemory memory{
+      .stores = true, .earlier = [](const std::string& id) -> Result<std::vector<EarlierTurn>> {
+        if (id != "resp_1") return not_found("no '{}'", id);
+        return std::vector<EarlierTurn>{
+            {R"({"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]}]})",
+             R"({"output":[{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"t"}]},)"
+             R"({"type":"message","role":"assistant","content":[{"type":"output_text","text":"b"}]}]})"}};
+      }};
+  BodyNotes notes;
+  const auto call = read_response_call(R"({"instructions":"I","input":"c","previous_response_id":"resp_1"})", {}, notes, memory);
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_EQ(call->chat.request.messages_json,
+            R"([{"role":"system","content":"I"},{"role":"user","content":"a"},)"
+            R"({"role":"assistant","content":"b","reasoning_content":"t"},{"role":"user","content":"c"}])");
+  EXPECT_TRUE(call->store);
+  EXPECT_EQ(call->input_json, R"({"input":[{"role":"user","content":[{"type":"input_text","text":"c"}],"type":"message",)"
+                              R"("id":"msg_0","status":"completed"}]})");
+  EXPECT_EQ(read_response_call(R"({"input":"c","previous_response_id":"resp_2"})", {}, notes, memory).status().code(),
+            Code::kNotFound);
+  EXPECT_EQ(notes.param, "previous_response_id");
+  const auto quiet = read_response_call(R"({"input":"c","store":false})", {}, notes, memory);
+  ASSERT_TRUE(quiet.ok());
+  EXPECT_FALSE(quiet->store);
+  EXPECT_EQ(quiet->input_json, "");
+  EXPECT_FALSE(read_response_call(R"({"input":"c","store":false,"background":true})", {}, notes, memory).ok());
+  EXPECT_FALSE(read_response_call(R"({"input":"c","stream":true,"background":true})", {}, notes, memory).ok());
+}
+
+TEST(ReadResponseCall, MetadataAreAFewShortTexts) {
+  const auto taken = [](const std::string& metadata) {
+    BodyNotes notes;
+    return read_response_call(R"({"input":"a","metadata":)" + metadata + "}", {}, notes).ok();
+  };
+  EXPECT_TRUE(taken(R"({"k":"v"})"));
+  for (const auto& bad : {std::string("7"), std::string(R"({"k":7})"), R"({"k":")" + std::string(513, 'v') + "\"}"})
+    EXPECT_FALSE(taken(bad)) << bad;
 }
 
 TEST(Schemas, AreJson) {

@@ -4,6 +4,7 @@
 
 #include "serve/openai/body_reader.h"
 #include "serve/openai/engine_fields.h"
+#include "serve/openai/members.h"
 
 namespace choral::serve {
 namespace {
@@ -11,20 +12,26 @@ namespace {
 // OpenAI's fields that are said in the same words there and in a chat.
 constexpr std::array<std::string_view, 6> kSame{"model", "temperature", "top_p", "stream", "parallel_tool_calls", "stop"};
 // Said in other words, or about the answer: put_member() and read_response_call() read them.
-constexpr std::array<std::string_view, 9> kOwn{"input", "instructions", "max_output_tokens", "tools",       "tool_choice",
-                                               "text",  "reasoning",    "include",           "top_logprobs"};
-// Without effect here: nothing is stored, no tool of OpenAI's own runs.
-constexpr std::array<std::string_view, 10> kWithoutEffect{"store",
-                                                          "metadata",
-                                                          "user",
-                                                          "truncation",
-                                                          "service_tier",
-                                                          "safety_identifier",
-                                                          "prompt_cache_key",
-                                                          "max_tool_calls",
-                                                          "stream_options",
-                                                          "prompt_cache_retention"};
-constexpr std::array<std::string_view, 4> kStateful{"previous_response_id", "conversation", "background", "prompt"};
+constexpr std::array<std::string_view, 14> kOwn{
+    "input", "instructions", "max_output_tokens",    "tools",      "tool_choice", "text", "reasoning", "include", "top_logprobs",
+    "store", "background",   "previous_response_id", "truncation", "metadata"};
+// Without effect here: there is one tier, one cache, and no tool of OpenAI's own that `max_tool_calls` would count.
+constexpr std::array<std::string_view, 7> kWithoutEffect{
+    "user",           "service_tier",   "safety_identifier",     "prompt_cache_key",
+    "max_tool_calls", "stream_options", "prompt_cache_retention"};
+// What an answer can include beside its text; what others are about is never in one.
+constexpr std::array<std::string_view, 9> kIncludes{"message.output_text.logprobs",
+                                                    "reasoning.encrypted_content",
+                                                    "message.input_image.image_url",
+                                                    "file_search_call.results",
+                                                    "web_search_call.results",
+                                                    "web_search_call.action.sources",
+                                                    "computer_call_output.output.image_url",
+                                                    "code_interpreter_call.outputs",
+                                                    "compaction.encrypted_content"};
+constexpr std::string_view kNeedsStore =
+    "needs responses that are stored: start the server with --state-dir and --store-responses, or send the whole conversation as "
+    "'input'";
 // What the answer repeats, with what it says where the body says nothing.
 constexpr std::string_view kRepeated =
     R"({"instructions":null,"max_output_tokens":null,"max_tool_calls":null,"parallel_tool_calls":true,"temperature":null,)"
@@ -87,13 +94,28 @@ Status add_item(const std::string& place, Json& item, std::string& thoughts, Jso
   return {};
 }
 
+// Of the turns before: their inputs, and what was answered.
+Status add_earlier(const std::vector<EarlierTurn>& turns, ParsedSize& size, std::string& thoughts, Json& messages) {
+  for (const auto& turn : turns) {
+    CHORAL_TRY(Json asked, parse_object(turn.input_json, "a stored input", size));
+    CHORAL_TRY(Json answered, parse_object(turn.response_json, "a stored response", size));
+    for (Json* items : {&asked["input"], &answered["output"]}) {
+      if (!items->is_array()) return corrupt("a stored response has no items");
+      for (Json& item : *items) CHORAL_RETURN_IF_ERROR(add_item("an item of a stored response", item, thoughts, messages));
+    }
+  }
+  return {};
+}
+
 // Moves them out of the body, as the functions below do with what they read.
-Result<Json> messages_of(Json& body) {
+Result<Json> messages_of(Json& body, const std::vector<EarlierTurn>& earlier, ParsedSize& size) {
   Json messages = Json::array();
+  std::string thoughts;  // that no message has yet
   if (const auto said = body.find("instructions"); said != body.end() && !said->is_null()) {
     if (!said->is_string()) return wrong_type("instructions", "a string", *said);
     messages.push_back({{"role", "system"}, {"content", std::move(*said)}});
   }
+  CHORAL_RETURN_IF_ERROR(add_earlier(earlier, size, thoughts, messages));
   Json& input = body["input"];
   if (input.is_string()) {
     messages.push_back({{"role", "user"}, {"content", std::move(input)}});
@@ -101,7 +123,6 @@ Result<Json> messages_of(Json& body) {
   }
   if (!input.is_array() || input.empty()) return wrong_type("input", "a text or a list of items", input);
   size_t count = 0;
-  std::string thoughts;  // that no message has yet
   for (Json& item : input) CHORAL_RETURN_IF_ERROR(add_item(fmt::format("input[{}]", count++), item, thoughts, messages));
   return messages;
 }
@@ -159,6 +180,80 @@ Result<Json> format_of(Json& text) {
   return Json{{"type", "json_schema"}, {"json_schema", std::move(schema)}};
 }
 
+// Thoughts come as they are, which no summary says shorter.
+Status put_reasoning(Json& reasoning, Json& chat, BodyNotes& notes) {
+  if (!reasoning.is_object()) return wrong_type("reasoning", "an object", reasoning);
+  warn_of_others("reasoning", reasoning, {"effort"}, notes);
+  if (const auto effort = reasoning.find("effort"); effort != reasoning.end() && !effort->is_null())
+    chat["reasoning_effort"] = std::move(*effort);
+  return {};
+}
+
+Status check_metadata(const Json& metadata) {
+  constexpr size_t kMostPairs = 16, kMostKey = 64, kMostValue = 512;
+  if (!metadata.is_object()) return wrong_type("metadata", "an object", metadata);
+  if (metadata.size() > kMostPairs) return too_large("'metadata' has {} members; {} are taken", metadata.size(), kMostPairs);
+  for (const auto& [name, value] : metadata.items()) {
+    if (!value.is_string()) return wrong_type("metadata." + shown(name), "a string", value);
+    if (name.size() > kMostKey || value.get_ref<const std::string&>().size() > kMostValue)
+      return too_large("'metadata.{}': names have up to {} bytes and values up to {}", shown(name), kMostKey, kMostValue);
+  }
+  return {};
+}
+
+// What the body says of storing it, and which response it goes on from.
+Status read_storing(const Json& body, const ResponseMemory& memory, ResponseCall& call, BodyNotes& notes) {
+  const auto said = [&](const char* name) -> const Json* {
+    const auto found = body.find(name);
+    if (found == body.end() || found->is_null()) return nullptr;
+    notes.param = name;
+    return &*found;
+  };
+  call.store = memory.stores;
+  if (const Json* store = said("store")) CHORAL_RETURN_IF_ERROR(read_value("store", *store, call.store));
+  if (call.store && !memory.stores) return unsupported("'store' {}", kNeedsStore);
+  if (const Json* background = said("background")) CHORAL_RETURN_IF_ERROR(read_value("background", *background, call.background));
+  if (call.background && !memory.stores) return unsupported("'background' {}", kNeedsStore);
+  if (call.background && !call.store)
+    return invalid_argument("'background' needs 'store', without which nobody could ask for it");
+  if (call.background && body.contains("stream") && body["stream"] == true)
+    return unsupported("'background' with 'stream' is not served: ask for the response with GET /v1/responses/ID");
+  if (const Json* previous = said("previous_response_id")) {
+    CHORAL_RETURN_IF_ERROR(read_value("previous_response_id", *previous, call.previous_id));
+    if (!memory.stores) return unsupported("'previous_response_id' {}", kNeedsStore);
+    if (call.previous_id.empty()) return invalid_argument("'previous_response_id' is empty");
+  }
+  notes.param.clear();
+  return {};
+}
+
+// An item of the input as GET /v1/responses/ID/input_items shows it. Of a message short forms are written out.
+Json shown_item(const Json& item, const std::string& id) {
+  if (!item.is_object()) return item;  // refused where it is read
+  Json whole = item;
+  if (!whole.contains("type")) whole["type"] = "message";
+  if (!whole.contains("id") || !whole["id"].is_string()) whole["id"] = id;
+  if (!whole.contains("status") && whole["type"] != "reasoning") whole["status"] = "completed";
+  if (whole["type"] == "message" && whole.contains("content") && whole["content"].is_string()) {
+    const bool is_answer = whole.contains("role") && whole["role"] == "assistant";
+    Json part{{"type", is_answer ? "output_text" : "input_text"}, {"text", std::move(whole["content"])}};
+    if (is_answer) part["annotations"] = Json::array();
+    whole["content"] = Json::array();
+    whole["content"].push_back(std::move(part));
+  }
+  return whole;
+}
+
+std::string stored_input(const Json& input) {
+  Json items = Json::array();
+  if (input.is_string()) {
+    items.push_back(shown_item({{"role", "user"}, {"content", input}}, "msg_0"));
+  } else if (input.is_array()) {
+    for (const Json& item : input) items.push_back(shown_item(item, fmt::format("msg_{}", items.size())));
+  }
+  return dumped({{"input", std::move(items)}});
+}
+
 Status put_member(const std::string& name, Json& value, Json& chat, BodyNotes& notes) {
   if (is_one_of(kSame, name) || is_one_of(kEngineFields, name)) {
     chat[name] = std::move(value);
@@ -171,16 +266,25 @@ Status put_member(const std::string& name, Json& value, Json& chat, BodyNotes& n
   } else if (name == "include") {
     std::vector<std::string> parts;
     CHORAL_RETURN_IF_ERROR(read_value(name, value, parts));
+    for (const auto& part : parts) {
+      if (!is_one_of(kIncludes, part)) return unsupported("'include' has '{}', which is not known here", shown(part));
+    }
     if (std::find(parts.begin(), parts.end(), kLogprobs) != parts.end()) chat["logprobs"] = true;
   } else if (name == "text") {
     CHORAL_TRY(Json format, format_of(value));
     if (!format.is_null()) chat["response_format"] = std::move(format);
     if (value.contains("verbosity")) chat["verbosity"] = value["verbosity"];
   } else if (name == "reasoning") {
-    if (value.is_object() && value.contains("effort")) chat["reasoning_effort"] = value["effort"];
-  } else if (is_one_of(kStateful, name)) {
-    if (value != false)
-      return unsupported("'{}' is not served: nothing is stored here; send the whole conversation as 'input'", name);
+    return put_reasoning(value, chat, notes);
+  } else if (name == "truncation") {
+    if (value == "auto")
+      return unsupported(
+          "'truncation' of auto is not served: what does not fit is refused; 'truncate_prompt_tokens': -1 cuts it");
+    if (value != "disabled") return wrong_type(name, "disabled", value);
+  } else if (name == "metadata") {
+    return check_metadata(value);
+  } else if (name == "conversation" || name == "prompt") {
+    return unsupported("'{}' is not served: this server keeps responses, but no {}s", name, name);
   } else if (!is_one_of(kWithoutEffect, name) && !is_one_of(kOwn, name)) {
     return meet_unread(name, value, notes, [] {
       std::vector<std::string> names(kSame.begin(), kSame.end());
@@ -192,6 +296,21 @@ Status put_member(const std::string& name, Json& value, Json& chat, BodyNotes& n
   return {};
 }
 
+// With what a tool says where the body says nothing.
+std::string repeated_tools(const Json& tools) {
+  std::string text;
+  for (const Json& tool : tools) {
+    std::string one = dumped(tool);
+    for (const auto& [name, otherwise] : {std::pair("parameters", "null"), std::pair("strict", "false")}) {
+      if (!tool.is_object() || tool.empty() || tool.contains(name)) continue;
+      one.pop_back();
+      one += fmt::format(",\"{}\":{}}}", name, otherwise);
+    }
+    text += (text.empty() ? "[" : ",") + one;
+  }
+  return text.empty() ? "[]" : text + "]";
+}
+
 // The members that the answer repeats, as text: a copy of them would be a second form of the body.
 std::string repeated(const Json& body) {
   const Json members = Json::parse(kRepeated);
@@ -199,22 +318,33 @@ std::string repeated(const Json& body) {
   for (const auto& [name, otherwise] : members.items()) {
     const auto found = body.find(name);
     const Json& value = found == body.end() || found->is_null() ? otherwise : *found;
-    text += fmt::format("{}\"{}\":{}", text.empty() ? "{" : ",", name, dumped(value));
+    const bool are_tools = name == "tools" && value.is_array();
+    text += fmt::format("{}\"{}\":{}", text.empty() ? "{" : ",", name, are_tools ? repeated_tools(value) : dumped(value));
   }
   return text + "}";
 }
 
 }  // namespace
 
-Result<ResponseCall> read_response_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes) {
+Result<ResponseCall> read_response_call(std::string_view body, const SamplingParams& defaults, BodyNotes& notes,
+                                        const ResponseMemory& memory) {
   ParsedSize size;
   CHORAL_TRY(Json json, parse_object(body, "the body", size));
   if (!json.contains("input") || json["input"].is_null()) return missing("input", notes);
   ResponseCall call;
+  CHORAL_RETURN_IF_ERROR(read_storing(json, memory, call, notes));
+  std::vector<EarlierTurn> earlier;
+  if (!call.previous_id.empty()) {
+    notes.param = "previous_response_id";
+    CHORAL_TRY(earlier, memory.earlier(call.previous_id));
+  }
   call.echo_json = repeated(json);
+  if (call.store) call.input_json = stored_input(json["input"]);
+  constexpr size_t kMostMembers = 64;
   Json chat = Json::object();
+  chat.get_ref<Json::object_t&>().reserve(kMostMembers);  // an object that grows copies its members
   notes.param = "input";
-  CHORAL_TRY(chat["messages"], messages_of(json));
+  CHORAL_TRY(chat["messages"], messages_of(json, earlier, size));
   for (auto& [name, value] : json.items()) {
     if (value.is_null()) continue;
     notes.param = shown(name);
@@ -232,7 +362,8 @@ std::string response_schema() {
          R"("instructions":{"type":"string"},"max_output_tokens":{"type":"integer","minimum":1},"temperature":{"type":"number"},)"
          R"("top_p":{"type":"number"},"stream":{"type":"boolean"},"tools":{"type":"array","items":{"type":"object"}},)"
          R"("tool_choice":{"oneOf":[{"type":"string","enum":["none","auto","required"]},{"type":"object"}]},"text":{"type":"object"},)"
-         R"("include":{"type":"array","items":{"type":"string"}},"top_logprobs":{"type":"integer","minimum":0,"maximum":20}},)"
+         R"("include":{"type":"array","items":{"type":"string"}},"store":{"type":"boolean"},"background":{"type":"boolean"},)"
+         R"("previous_response_id":{"type":"string"},"metadata":{"type":"object"},"top_logprobs":{"type":"integer","minimum":0,"maximum":20}},)"
          R"("required":["input"]})";
 }
 

@@ -1,4 +1,6 @@
 // /v1/responses: response objects, and the events that tell of one growing.
+#include "serve/openai/response_form.h"
+
 #include <ctime>
 #include <utility>
 
@@ -16,14 +18,27 @@ Json text_part(std::string_view text, Json logprobs = Json::array()) {
   return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", std::move(logprobs)}};
 }
 
+// As events have them: by their texts alone.
+Json without_bytes(Json logprobs) {
+  for (Json& one : logprobs) {
+    if (const auto bytes = one.find("bytes"); bytes != one.end()) one.erase(bytes);
+    if (one.contains("top_logprobs")) one["top_logprobs"] = without_bytes(std::move(one["top_logprobs"]));
+  }
+  return logprobs;
+}
+
 Json thought_part(std::string_view text) { return {{"type", "reasoning_text"}, {"text", text}}; }
 
 // The answer is a list of items: what is thought, what is said, then each call of a function.
-class ResponseForm : public AnswerForm {
+class ResponseForm : public ResponseAnswerForm {
  public:
-  ResponseForm(AnswerHead head, const ResponseCall& call, const AnswerPlan& plan, TokenText token_text)
+  ResponseForm(AnswerHead head, const ResponseCall& call, const AnswerPlan& plan, TokenText token_text, KeepResponse keep)
       : head_(std::move(head)),
         repeated_(Json::parse(call.echo_json)),
+        previous_id_(call.previous_id),
+        is_stored_(call.store),
+        in_background_(call.background),
+        keep_(std::move(keep)),
         beside_(tokens_beside(call.chat.request.sampling)),
         names_{std::move(token_text)},
         reader_(make_answer_reader(plan, Announce::kWhole)) {
@@ -35,7 +50,7 @@ class ResponseForm : public AnswerForm {
     take(completion.text, completion.token_ids, completion.logprobs, completion.finish_reason);
     close_message();
     const Usage usage = usage_of(outputs);
-    return long_text(response(status(), &usage));
+    return long_text(kept(response(status(), &usage)));
   }
 
   std::string piece(size_t, const StreamEvent& event, const Usage&) override {
@@ -49,12 +64,32 @@ class ResponseForm : public AnswerForm {
 
   std::string end(const Usage& total) override {
     close_message();
-    tell(fmt::format("response.{}", status()), {{"response", response(status(), &total)}});
+    tell(fmt::format("response.{}", status()), {{"response", kept(response(status(), &total))}});
     return std::exchange(events_, {});
   }
 
+  std::string error(const ApiError& error) override {
+    has_failed_ = true;
+    close_thought();
+    if (open_) close_message();
+    const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
+    tell("error", {{"code", or_null(error.code)}, {"message", error.message}, {"param", or_null(error.param)}});
+    Json failed = response("failed", nullptr);
+    failed["error"] = response_error(error);
+    tell("response.failed", {{"response", kept(std::move(failed))}});
+    return std::exchange(events_, {});
+  }
+
+  std::string begun(std::string_view status) const override { return dumped(response(status, nullptr)); }
+
  private:
-  std::string_view status() const { return reason_ == FinishReason::kLength ? "incomplete" : "completed"; }
+  Json kept(Json response) const {
+    if (keep_) keep_(dumped(response));
+    return response;
+  }
+
+  // Of the response, and of items that end with it.
+  std::string_view status() const { return has_failed_ || reason_ == FinishReason::kLength ? "incomplete" : "completed"; }
 
   void tell(std::string_view type, Json members) {
     Json event{{"type", type}, {"sequence_number", sequence_++}};
@@ -163,7 +198,7 @@ class ResponseForm : public AnswerForm {
       tell("response.content_part.added", at_part({{"part", text_part("")}}));
     }
     text_ += text;
-    tell("response.output_text.delta", at_part({{"delta", text}, {"logprobs", take_logprobs()}}));
+    tell("response.output_text.delta", at_part({{"delta", text}, {"logprobs", without_bytes(take_logprobs())}}));
   }
 
   // Those that are new, which are the message's from now on.
@@ -178,7 +213,7 @@ class ResponseForm : public AnswerForm {
     if (!std::exchange(open_, false)) return;
     take_logprobs();  // of tokens without a text
     items_[message_at_] = message(status(), true);
-    tell("response.output_text.done", at_part({{"text", text_}, {"logprobs", logprobs_}}));
+    tell("response.output_text.done", at_part({{"text", text_}, {"logprobs", without_bytes(logprobs_)}}));
     tell("response.content_part.done", at_part({{"part", text_part(text_, logprobs_)}}));
     tell("response.output_item.done", {{"output_index", message_at_}, {"item", items_[message_at_]}});
   }
@@ -210,9 +245,9 @@ class ResponseForm : public AnswerForm {
     if (status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
     json["model"] = head_.model;
     json["output"] = items_;
-    json["previous_response_id"] = nullptr;
-    json["background"] = false;
-    json["store"] = false;
+    json["previous_response_id"] = previous_id_.empty() ? Json(nullptr) : Json(previous_id_);
+    json["background"] = in_background_;
+    json["store"] = is_stored_;
     json["service_tier"] = kServiceTier;
     json["usage"] = nullptr;
     if (usage != nullptr) {
@@ -229,6 +264,9 @@ class ResponseForm : public AnswerForm {
 
   const AnswerHead head_;
   const Json repeated_;
+  const std::string previous_id_;
+  const bool is_stored_, in_background_;
+  const KeepResponse keep_;  // may be empty
   const Beside beside_;
   const TokenNames names_;
   AnswerReader reader_;
@@ -244,6 +282,7 @@ class ResponseForm : public AnswerForm {
   size_t message_at_ = 0;
   bool open_ = false;  // the message is growing
   FinishReason reason_ = FinishReason::kNone;
+  bool has_failed_ = false;
   std::string events_;  // not yet taken
   int64_t sequence_ = 0;
   bool begun_ = false;
@@ -251,9 +290,16 @@ class ResponseForm : public AnswerForm {
 
 }  // namespace
 
-std::unique_ptr<AnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, const AnswerPlan& plan,
-                                               TokenText token_text) {
-  return std::make_unique<ResponseForm>(std::move(head), call, plan, std::move(token_text));
+Json response_error(const ApiError& error) {
+  const std::string_view code = error.status == 429  ? "rate_limit_exceeded"
+                                : error.status < 500 ? "invalid_prompt"
+                                                     : "server_error";
+  return {{"code", code}, {"message", error.message}};
+}
+
+std::unique_ptr<ResponseAnswerForm> make_response_form(AnswerHead head, const ResponseCall& call, const AnswerPlan& plan,
+                                                       TokenText token_text, KeepResponse keep) {
+  return std::make_unique<ResponseForm>(std::move(head), call, plan, std::move(token_text), std::move(keep));
 }
 
 }  // namespace choral::serve

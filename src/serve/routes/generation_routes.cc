@@ -7,6 +7,7 @@
 #include "serve/openai/calls.h"
 #include "serve/routes/call_plan.h"
 #include "serve/routes/generation.h"
+#include "serve/routes/response_keeping.h"
 #include "serve/routes/routes.h"
 #include "serve/usual_sampling.h"
 
@@ -127,18 +128,6 @@ void complete(Service& service, LLM& llm, const Exchange& exchange) {
         [&service, call](LLM& engine, const Exchange& e) { submit_completion(service, engine, e, *call); });
 }
 
-// A call with one prompt. `make_form` is called when the engine took the request: before that a number in it may be any.
-template <class MakeForm>
-void submit_one(Service& service, LLM& llm, const Exchange& exchange, const std::shared_ptr<const CallHead>& head,
-                MakeForm make_form) {
-  go_on(service, llm, exchange, head->request, [&service, head, make_form](LLM& engine, const Exchange& e) {
-    LiveRequest live;
-    if (!submit(service, engine, e, head->model, head->request, {}, live)) return;
-    auto form = make_form(engine, live);
-    service.start(e, std::move(live), std::move(form), head->stream);
-  });
-}
-
 // With how its answer is read.
 template <class Call>
 struct Planned {
@@ -150,52 +139,62 @@ ChatCall& chat_of(ChatCall& call) { return call; }
 ChatCall& chat_of(ResponseCall& call) { return call.chat; }
 ChatCall& chat_of(MessageCall& call) { return call.chat; }
 
-// An answer to a conversation, in whichever API's words. `make_form`: (call, head, plan, engine, live) -> form.
-template <class Call, class MakeForm>
-void converse(Service& service, LLM& llm, const Exchange& exchange, std::string_view id_prefix, Result<Call> read,
-              BodyNotes& notes, MakeForm make_form) {
+// An answer to a conversation, in whichever API's words. `start`: (call, head, plan, engine, exchange, live), once the engine
+// took the request: before that a number in it may be any.
+template <class Call, class Start>
+void converse(Service& service, LLM& llm, const Exchange& exchange, std::string id, Result<Call> read, BodyNotes& notes,
+              Start start) {
   service.warn(exchange, std::move(notes.warnings));
   if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
   ChatCall& chat = chat_of(*read);
   if (!prepare(service, exchange, chat)) return;
-  chat.request.id = answer_id(id_prefix, exchange);
+  chat.request.id = std::move(id);
   auto plan = plan_call(service, llm, chat, notes);
   if (!plan.ok()) return exchange->respond(service.error(plan.status(), notes.param));
   const auto planned = std::make_shared<Planned<Call>>(Planned<Call>{*std::move(read), *std::move(plan)});
-  submit_one(service, llm, exchange, {planned, &chat_of(planned->call)},
-             [&service, planned, make_form](const LLM& engine, const LiveRequest& live) {
-               const ChatCall& c = chat_of(planned->call);
-               return make_form(planned->call, answer_head(service, c.request.id, c.model),
-                                with_prompt(planned->plan, engine, live), engine, live);
-             });
+  go_on(service, llm, exchange, chat_of(planned->call).request, [&service, planned, start](LLM& engine, const Exchange& e) {
+    const ChatCall& c = chat_of(planned->call);
+    LiveRequest live;
+    if (!submit(service, engine, e, c.model, c.request, {}, live)) return;
+    AnswerPlan told = with_prompt(planned->plan, engine, live);
+    start(planned->call, answer_head(service, c.request.id, c.model), std::move(told), engine, e, std::move(live));
+  });
 }
 
 void chat(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes{.strict = service.has_strict_fields()};
   auto call = read_chat_call(exchange->request().body, usual_sampling(llm), notes);
-  converse(service, llm, exchange, "chatcmpl-", std::move(call), notes,
-           [](const ChatCall& c, AnswerHead head, AnswerPlan plan, const LLM& engine, const LiveRequest& live) {
-             return make_chat_form(std::move(head), c, shows_prompts(c) ? prompts_of(live) : PromptTokens(), std::move(plan),
+  converse(
+      service, llm, exchange, answer_id("chatcmpl-", exchange), std::move(call), notes,
+      [&service](const ChatCall& c, AnswerHead head, AnswerPlan plan, const LLM& engine, const Exchange& e, LiveRequest live) {
+        auto form = make_chat_form(std::move(head), c, shows_prompts(c) ? prompts_of(live) : PromptTokens(), std::move(plan),
                                    token_text(engine));
-           });
+        service.start(e, std::move(live), std::move(form), c.stream);
+      });
 }
 
 void respond(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes{.strict = service.has_strict_fields()};
-  auto call = read_response_call(exchange->request().body, usual_sampling(llm), notes);
-  converse(service, llm, exchange, "resp_", std::move(call), notes,
-           [](const ResponseCall& c, AnswerHead head, const AnswerPlan& plan, const LLM& engine, const LiveRequest&) {
-             return make_response_form(std::move(head), c, plan, token_text(engine));
+  auto call = read_response_call(exchange->request().body, usual_sampling(llm), notes, response_memory(service, exchange));
+  std::string id = call.ok() && call->store ? fresh_response_id() : answer_id("resp_", exchange);
+  converse(service, llm, exchange, std::move(id), std::move(call), notes,
+           [&service](const ResponseCall& c, AnswerHead head, const AnswerPlan& plan, const LLM& engine, const Exchange& e,
+                      LiveRequest live) {
+             auto form = make_response_form(std::move(head), c, plan, token_text(engine), response_keeper(service, e, c));
+             if (c.background) return start_in_background(service, e, c, std::move(live), std::move(form));
+             service.start(e, std::move(live), std::move(form), c.chat.stream);
            });
 }
 
 void say_message(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes{.strict = service.has_strict_fields()};
   auto call = read_message_call(exchange->request().body, usual_sampling(llm), /*counts=*/false, notes);
-  converse(service, llm, exchange, "msg_", std::move(call), notes,
-           [](const MessageCall& c, AnswerHead head, AnswerPlan plan, const LLM& engine, const LiveRequest&) {
-             return make_message_form(std::move(head), c, std::move(plan), token_text(engine));
-           });
+  converse(
+      service, llm, exchange, answer_id("msg_", exchange), std::move(call), notes,
+      [&service](const MessageCall& c, AnswerHead head, AnswerPlan plan, const LLM& engine, const Exchange& e, LiveRequest live) {
+        auto form = make_message_form(std::move(head), c, std::move(plan), token_text(engine));
+        service.start(e, std::move(live), std::move(form), c.chat.stream);
+      });
 }
 
 void embed(Service& service, LLM& llm, const Exchange& exchange) {

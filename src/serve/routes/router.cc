@@ -8,6 +8,7 @@
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/openapi.h"
+#include "serve/openai/response_call.h"
 #include "serve/ranking/rank_call.h"
 #include "serve/routes/routes.h"
 #include "serve/routes/unserved_routes.h"
@@ -49,6 +50,9 @@ constexpr std::array kRoutes{
     Route{"POST", "/v1/embeddings", Access::kUser, plain<embeddings>, "vectors of texts", embedding_schema},
     Route{"POST", "/v1/responses", Access::kUser, plain<responses>, "answers a conversation, OpenAI's newer form",
           response_schema},
+    Route{"GET", "/v1/responses/*", Access::kUser, get_response, "a stored response; its input behind /input_items"},
+    Route{"POST", "/v1/responses/*", Access::kUser, post_response, "behind /cancel: ends one that is computed in the background"},
+    Route{"DELETE", "/v1/responses/*", Access::kUser, delete_response, "forgets a stored response"},
     Route{"POST", "/v1/messages", Access::kUser, plain<messages>, "answers a conversation, as Anthropic's", message_schema,
           Dialect::kAnthropic},
     Route{"POST", "/v1/messages/count_tokens", Access::kUser, plain<count_message_tokens>, "the tokens of such a conversation",

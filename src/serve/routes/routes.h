@@ -15,6 +15,11 @@ void embeddings(Service& service, const Exchange& exchange);
 void responses(Service& service, const Exchange& exchange);
 void messages(Service& service, const Exchange& exchange);
 
+// --- response_routes.cc ---  `path`: what follows /v1/responses/
+void get_response(Service& service, const Exchange& exchange, std::string_view path);
+void post_response(Service& service, const Exchange& exchange, std::string_view path);
+void delete_response(Service& service, const Exchange& exchange, std::string_view path);
+
 // --- native_routes.cc: llama.cpp's ---
 void native_completion(Service& service, const Exchange& exchange);
 void infill(Service& service, const Exchange& exchange);

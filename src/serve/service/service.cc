@@ -63,6 +63,11 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
   } else {
     service->generations_ = std::make_shared<engine::CountedGenerations>(generation_of_now());
   }
+  if (o.stored_response_bytes > 0) {
+    if (o.state_directory.empty())
+      return invalid_argument("--store-responses needs --state-dir, the folder that they are kept in");
+    CHORAL_TRY(service->responses_, ResponseStore::open(o.state_directory, {.bytes = o.stored_response_bytes}));
+  }
   service->numbers_ = std::make_unique<AdapterNumbers>(service->registered_.get());
   CHORAL_RETURN_IF_ERROR(service->numbers_->read());
   CHORAL_TRY(service->readers_, WorkQueue::make("the threads that read requests", o.readers, kMostUnread));
@@ -158,6 +163,11 @@ std::optional<HttpResponse> Service::admit(const Exchange& exchange, std::span<c
     return refusal(verdict.by_adapter ? Rejection::kAdapterLimit : Rejection::kKeyLimit, verdict.status, verdict.retry_after_s);
   out = std::move(verdict.grant);
   return std::nullopt;
+}
+
+std::string Service::owner(const HttpRequest& head) const {
+  const auto holder = key_holder(head);
+  return holder ? holder->salt : "";
 }
 
 std::string Service::payer(const HttpRequest& head) const {

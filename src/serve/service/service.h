@@ -28,6 +28,8 @@
 #include "serve/keys/request_limits.h"
 #include "serve/metrics/metrics.h"
 #include "serve/ranking/pair_scores.h"
+#include "serve/responses/background_exchange.h"
+#include "serve/responses/response_store.h"
 #include "serve/service/hidden_paths.h"
 #include "serve/service/live_answer.h"
 #include "serve/service/observed_exchange.h"
@@ -50,6 +52,7 @@ struct ServiceOptions {
   std::vector<std::string> base_names = {};    // empty: the model's own
   std::string adapter_root = {};               // to which adapters that clients load are bound, and which messages do not show
   std::string state_directory = {};            // where registered adapters survive a restart; empty: they do not
+  int64_t stored_response_bytes = 0;           // that responses may take there; 0: none are kept
   std::vector<AdapterUse> base_adapters = {};  // at first: base_adapters()
   std::string api_key_file = {};               // keys/api_keys.h; no key at all: everybody may ask
   std::vector<std::string> api_keys = {};
@@ -150,6 +153,11 @@ class Service : private LiveAnswer::Owner {
   void note_answer(std::string_view route, int status);
   std::string metrics_text();
 
+  ResponseStore* responses() const { return responses_.get(); }  // null: none are kept
+  BackgroundExchanges& background() { return background_; }
+  // Whose responses a request may see: its key's, where there are keys.
+  std::string owner(const HttpRequest& head) const;
+
   AdapterChanges& adapter_changes() const { return *changes_; }
   AdapterNumbers& adapter_numbers() const { return *numbers_; }
   Metrics* metrics() const { return metrics_.get(); }
@@ -195,6 +203,8 @@ class Service : private LiveAnswer::Owner {
   QueueShares shares_;
   int64_t batch_ = 0, most_waiting_ = 0;            // the engine's, in answers
   std::shared_ptr<RegisteredAdapters> registered_;  // null: nothing outlasts the server
+  std::unique_ptr<ResponseStore> responses_;
+  BackgroundExchanges background_;
   std::shared_ptr<AdapterGenerations> generations_;
   std::unique_ptr<AdapterNumbers> numbers_;
   std::unique_ptr<AdapterChanges> changes_;  // from attach() on

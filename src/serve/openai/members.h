@@ -1,6 +1,7 @@
-// Members of Anthropic's objects that nobody knows. For .cc files only (serve/openai/json.h). Pure.
+// Members of a body's objects that nobody knows. For .cc files only (serve/openai/json.h). Pure.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@ inline void warn_of_others(std::string_view place, const Json& object, std::init
                            BodyNotes& notes) {
   constexpr size_t kMost = 16;
   for (const auto& [name, value] : object.items()) {
+    if (value.is_null()) continue;
     if (std::find(known.begin(), known.end(), name) != known.end() || notes.warnings.size() >= kMost) continue;
     std::vector<std::string> places;
     for (const auto each : known) places.push_back(fmt::format("{}.{}", place, each));
