@@ -15,7 +15,7 @@ from choral.compare import Comparison, compare
 from choral.errors import InvalidArgumentError
 from choral.lora import Adapter, LoRARequest
 from choral.options import engine_options
-from choral.outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestOutput, error_in, request_output
+from choral.outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestOutput, request_output
 from choral.progress import progress_bar
 from choral.requests import Messages, Prompt, chat_request, is_one_conversation, is_one_prompt, prompt_request, text_of
 from choral.sampling import SamplingParams
@@ -117,9 +117,7 @@ class LLM:
         out = []
         for native in self._run(requests, use_tqdm):
             native.check()
-            out.append(
-                EmbeddingRequestOutput(native.id, EmbeddingOutput(native.take_embedding()), native.prompt_token_ids, error=error_in(native))
-            )
+            out.append(EmbeddingRequestOutput(native.id, EmbeddingOutput(native.take_embedding()), native.prompt_token_ids))
         return out
 
     def compare(
@@ -157,10 +155,7 @@ class LLM:
 
     def get_default_sampling_params(self) -> SamplingParams:
         """vLLM's defaults under what the model's files say (generation_config.json)."""
-        plain = SamplingParams()
-        said = self._engine.default_sampling(plain.native())
-        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-        return SamplingParams(**{name: getattr(said, name) for name in names})
+        return SamplingParams.of(self._engine.default_sampling(SamplingParams().native()))
 
     # --- adapters ---
 

@@ -51,6 +51,8 @@ _told: set[str] = set()
 def engine_options(model: str | os.PathLike[str], adapters: Mapping[str, Any] | None, arguments: dict[str, Any]) -> _choral.EngineOptions:
     options = _choral.EngineOptions()
     options.model = os.fspath(model)
+    if revision := arguments.pop("revision", None):
+        options.model += f"@{revision}"
     options.adapters = [adapter_spec(name, source) for name, source in (adapters or {}).items()]
     for name, value in arguments.items():
         if value is None:

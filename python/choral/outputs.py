@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from choral import _choral
-from choral.errors import ChoralError, error_of
 
 if TYPE_CHECKING:  # it takes longer to import than all the rest
     import numpy as np
@@ -120,7 +119,6 @@ class RequestOutput:
     lora_request: Any = None
     num_cached_tokens: int = 0
     adapters: list[_choral.AnswerAdapter] = field(default_factory=list, repr=False)  # which contents answered
-    error: ChoralError | None = None  # of this request alone; its neighbours are not affected
 
 
 @dataclass
@@ -134,11 +132,6 @@ class EmbeddingRequestOutput:
     outputs: EmbeddingOutput
     prompt_token_ids: list[int]
     finished: bool = True
-    error: ChoralError | None = None
-
-
-def error_in(native: _choral.Output) -> ChoralError | None:
-    return None if native.code == "ok" else error_of(native.code, native.message)
 
 
 def request_output(native: _choral.Output, prompt: str | None, adapter: Any, text_of: TextOf) -> RequestOutput:
@@ -155,7 +148,6 @@ def request_output(native: _choral.Output, prompt: str | None, adapter: Any, tex
         lora_request=adapter,
         num_cached_tokens=native.cached_tokens,
         adapters=native.adapters,
-        error=error_in(native),
     )
 
 

@@ -75,7 +75,7 @@ class SamplingParams:
     logprob_token_ids: Sequence[int] | None = None
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True  # nothing is put between tokens, whatever it says, as with vLLM's fast tokenizers
-    detokenize: bool = True
+    detokenize: bool = True  # texts are made whatever it says
     truncate_prompt_tokens: int | None = None
     logit_bias: Mapping[int | str, float] | None = None
     allowed_token_ids: Sequence[int] | None = None
@@ -95,6 +95,11 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if self.extra_args:
             raise UnsupportedError(f"extra_args is not served: nothing here reads {', '.join(sorted(self.extra_args))}")
+
+    @classmethod
+    def of(cls, native: _choral.SamplingParams) -> SamplingParams:
+        """Numbers and switches as the engine has them; lists are left out."""
+        return cls(top_k=native.top_k, **{name: getattr(native, name) for name in _SAME})
 
     def clone(self) -> SamplingParams:
         """A copy that may be changed."""

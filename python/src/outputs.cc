@@ -87,8 +87,6 @@ void bind_outputs(nb::module_& m) {
 
   nb::class_<RequestOutput>(m, "Output")
       .def_ro("id", &RequestOutput::id)
-      .def_prop_ro("code", [](const RequestOutput& self) { return std::string(code_name(self.status.code())); })
-      .def_prop_ro("message", [](const RequestOutput& self) { return self.status.message(); })
       .def("check", [](const RequestOutput& self) { check(self.status); })
       .def_ro("prompt_token_ids", &RequestOutput::prompt_token_ids)
       .def_ro("completions", &RequestOutput::completions)

@@ -242,6 +242,14 @@ class Life(PackageTest):
             LLM(self.model, max_num_seqs="many")
         with self.raises(NotFoundError, "nothing-here"):
             LLM("nothing-here")
+        with self.raises(NotFoundError, "org/name@v2"):
+            LLM("org/name", revision="v2")
+        said = pathlib.Path(self.model) / "generation_config.json"
+        self.addCleanup(said.unlink)
+        said.write_text('{"temperature": 0.5, "top_k": 7}')
+        with LLM(self.model, threads=1) as llm:
+            stated = llm.get_default_sampling_params()
+            self.assertEqual((stated.temperature, stated.top_k, stated.top_p, stated.max_tokens), (0.5, 7, 1.0, 16))
 
     def test_a_closed_engine_says_so(self):
         llm = LLM(self.model, threads=1)
