@@ -14,9 +14,9 @@
 
 #include "base/status.h"
 
-struct sqlite3;
-
 namespace choral::serve {
+
+class StateFile;
 
 struct StoredResponse {
   std::string id;
@@ -49,20 +49,15 @@ class ResponseStore {
   Result<bool> remove(std::string_view id, std::string_view owner);
 
  private:
-  ResponseStore(std::string file, Limits limits) : file_(std::move(file)), limits_(limits) {}
+  ResponseStore(std::unique_ptr<StateFile> file, Limits limits);
   Status open_file();
   Status check_or_make();
   Result<std::optional<StoredResponse>> find_locked(std::string_view id, std::string_view owner);
   Status make_room(int64_t bytes);
   Status recount();
-  Result<int64_t> ask(const char* sql);
-  Status run(const char* sql);
-  Status failure(int code) const;
-  Status wrong(std::string_view what) const;
 
-  const std::string file_;
+  const std::unique_ptr<StateFile> file_;
   const Limits limits_;
-  sqlite3* db_ = nullptr;
   std::mutex mutex_;
   int64_t held_ = 0, count_ = 0;  // bytes and rows
 };
