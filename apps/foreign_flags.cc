@@ -229,7 +229,7 @@ constexpr ForeignFlag kForeign[] = {
      kOne, kNever, kRequest},
     {"--ignore-eos", kNone, kNever, kRequest},
     // vLLM: the model
-    {"--task --runner", kOne, "auto generate", "nothing: a model answers and gives embeddings"},
+    {"--task --runner", kOne, "auto generate embed classify score pooling", "nothing: a model gives what its files say"},
     {"--convert", kOne, "auto none", kPooling},
     {"--tokenizer-mode", kOne, "auto", "nothing: tokenizer.json or the GGUF file says it"},
     {"--trust-remote-code --no-trust-remote-code", kNone, kAny, "nothing: no model brings code"},

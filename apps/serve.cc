@@ -241,7 +241,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
                      serve::thought_marks_names()),
          "NAME");
   option("--score-by", flags.server.score_by,
-         "how reranking compares texts: vectors, by their angle; yes-no, as chat models answer that are rerankers (vectors)",
+         "how reranking compares texts: vectors, by their angle; yes-no, as chat models answer that are rerankers; head, by the "
+         "model's own of one class (head where there is one, else vectors)",
          "NAME");
   app.add_flag("--webui,--ui,!--no-webui,!--no-ui", flags.server.has_console, "the console, a page for people at / (on)")
       ->group("Server");

@@ -107,8 +107,9 @@ CHORAL_C_API int32_t choral_apply_chat_template(choral_engine* engine, const cha
 /* ---- Requests. ------------------------------------------------------------------------------------------------------------- */
 
 /* {"prompt": "…"} or {"messages": […]}, with "lora": "an adapter's name" and what samples, over the model's own sampling. With
- * "embedding": true the prompt's embedding comes in the place of an answer: it has no pieces, choral_answer_wait() gives it. All
- * requests in flight share the engine's steps. A request that is refused makes no answer. */
+ * "embedding": true the prompt's embedding ("dimensions": its first numbers), or with "classes": true what the model's head of
+ * classes gives, comes in the place of an answer: it has no pieces, choral_answer_wait() gives it. All requests in flight share
+ * the engine's steps. A request that is refused makes no answer. */
 CHORAL_C_API int32_t choral_submit(choral_engine* engine, const char* request_json, choral_answer** answer, char** error);
 
 /* What choral_answer_next() found. */
@@ -165,8 +166,8 @@ CHORAL_C_API int32_t choral_answer_on_ready(choral_answer* answer, choral_ready 
 /* The answer ends soon, in any phase. What there is of it stays readable. */
 CHORAL_C_API int32_t choral_answer_cancel(choral_answer* answer, char** error);
 /* Waits for the end and gives the whole answer, pieces that were read included: {"id", "prompt_token_ids", "token_ids", "text",
- * "finish_reason", …}, or {…, "embedding": [numbers]}. The code is the answer's own. An answer that failed gives both: what there
- * is of it, and the error. Call it once.
+ * "finish_reason", …}, or {…, "embedding": [numbers]} or {…, "classes": [numbers]}. The code is the answer's own. An answer that
+ * failed gives both: what there is of it, and the error. Call it once.
  */
 CHORAL_C_API int32_t choral_answer_wait(choral_answer* answer, char** answer_json, char** error);
 /* Cancels it if it is not complete. */

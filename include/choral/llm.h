@@ -175,6 +175,8 @@ struct ModelInfo {
   int threads = 0;
   std::string cpu_level;
   std::string kv_cache_dtype;
+  std::vector<std::string> class_labels;  // of a model that tells classes of texts, which gives no text; empty: of another
+  bool gives_text = true;                 // false: only embeddings, or classes
   bool has_chat_template = false;
   std::string chat_template;         // the text of the one that requests without tools get; empty: none can be used
   std::string tool_template;         // the text of the chat template that requests with tools get; empty: none can be used

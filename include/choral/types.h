@@ -112,6 +112,11 @@ struct Request {
   // Instead of an answer the prompt's embedding: the final hidden state of its last token, or the mean of all where the model's
   // files say so (1_Pooling/config.json), with length 1. `sampling` is not used.
   bool embedding = false;
+  int embedding_dimensions = 0;  // its first so many numbers, with length 1: of models that were trained so. 0: all
+  // Instead of an answer what a model with a head of classes (…ForSequenceClassification) makes of the prompt's last token.
+  bool classes = false;
+
+  bool gives_text() const { return !embedding && !classes; }
 
   SamplingParams sampling = {};
   int priority = 0;             // lower = earlier
@@ -184,6 +189,7 @@ struct RequestOutput {
   std::vector<PositionLogprobs> prompt_logprobs;  // from the second prompt token on
   std::vector<Completion> completions;            // `n` of them
   std::vector<float> embedding;                   // instead of completions
+  std::vector<float> classes;                     // instead of them too: of each class its logit
   int cached_tokens = 0;                          // AnswerFacts'
   std::vector<AnswerAdapter> adapters;            // AnswerFacts'
   RequestMetrics metrics;

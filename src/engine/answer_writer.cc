@@ -1,6 +1,7 @@
 #include "engine/answer_writer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/spare_memory.h"
@@ -125,10 +126,17 @@ void AnswerWriter::hand_out() {
   handed_.clear();
 }
 
-void AnswerWriter::embed(EngineRequest& request, std::span<const float> embedding) {
-  auto unit = normalized(embedding);
-  if (!unit.ok()) return fail(request, std::move(unit).status());
-  request.response->set_embedding(std::move(*unit));
+void AnswerWriter::give_pooled(EngineRequest& request, std::span<const float> values) {
+  if (request.pooling == Pooling::kClasses) {
+    const bool is_sound = std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+    if (!is_sound) return fail(request, internal_error("the scores of the text's classes hold a NaN or an infinity"));
+    request.response->set_classes({values.begin(), values.end()});
+  } else {
+    const auto cut = static_cast<size_t>(request.embedding_dimensions);
+    auto unit = normalized(cut > 0 && cut < values.size() ? values.first(cut) : values);
+    if (!unit.ok()) return fail(request, std::move(unit).status());
+    request.response->set_embedding(std::move(*unit));
+  }
   finish(request, sched::FinishReason::kStop);
 }
 

@@ -25,8 +25,8 @@ class AnswerWriter {
   void commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, double now);
   // What the grammar of a running request says of its last token, where that is known only after commit(); an error ends it.
   void settle(EngineRequest& request, Status status);
-  // The embedding that ends a request for one.
-  void embed(EngineRequest& request, std::span<const float> embedding);
+  // What ends a request for an embedding or for classes.
+  void give_pooled(EngineRequest& request, std::span<const float> values);
   void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
   // Of one request. Where its answer stopped is not known, so nothing is added to it.
   void fail(EngineRequest& request, Status status);

@@ -311,7 +311,7 @@ void EngineCore::take_output(double now) {
       if (!gain.tokens.empty()) writer_.commit(gain.request, cycle_.output(), gain.tokens, now);
       if (!gain.request.finished() && gain.request.grammar != nullptr && gain.request.grammar->is_due())
         masks_.post(gain.request);
-      if (!gain.embedding.empty()) writer_.embed(gain.request, gain.embedding);
+      if (!gain.embedding.empty()) writer_.give_pooled(gain.request, gain.embedding);
       return Status();
     });
     if (!committed.ok()) writer_.fail(gain.request, std::move(committed));

@@ -33,7 +33,8 @@ struct EngineRequest : sched::Request {
   std::vector<int32_t> stop_ids;           // end of sequence (unless ignored) and stop_token_ids
   int32_t highest_token = -1;              // that prompt or sampling parameters name
   SamplingRule rule;                       // moves to the worker with the first step
-  Pooling pooling = Pooling::kNone;        // an embedding is wanted, no tokens
+  Pooling pooling = Pooling::kNone;        // an embedding is wanted, or classes, no tokens
+  int32_t embedding_dimensions = 0;        // see Request
   bool wants_row_logits = false;           // of each token that is computed, as the model gave them
   std::shared_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none. A mask thread may have it longer than we
 

@@ -18,6 +18,7 @@
 #include "lora/readiness.h"
 #include "lora/store/packed_adapter.h"
 #include "lora/target.h"
+#include "models/model.h"
 
 namespace choral::engine {
 
@@ -26,6 +27,9 @@ struct ExecutorFacts {
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
   int64_t vocab_size = 0;
+  models::Head head = {};
+  bool sees_later = false;  // models::Model::sees_later()
+  int64_t embedding_size = 0;
   int64_t head_dim = 0;
   int64_t max_model_len = 0;  // what one sequence can have
   cache::KvPoolShape kv_pool;

@@ -164,13 +164,14 @@ class Engine : public LLM {
   std::shared_ptr<AdapterRegistry> registry_;  // the core keeps it too, and the executor whose targets its loader needs
 };
 
-Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, int64_t max_model_len) {
+Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, const ExecutorFacts& facts) {
   sched::SchedulerConfig config;
   config.max_num_seqs = options.max_num_seqs;
   config.max_num_batched_tokens = options.max_num_batched_tokens;
-  config.max_model_len = static_cast<int32_t>(max_model_len);
-  config.enable_chunked_prefill = options.enable_chunked_prefill;
-  config.enable_prefix_caching = options.enable_prefix_caching;
+  config.max_model_len = static_cast<int32_t>(facts.max_model_len);
+  // What a token leaves in the cache depends on those after it, where they are seen.
+  config.enable_chunked_prefill = options.enable_chunked_prefill && !facts.sees_later;
+  config.enable_prefix_caching = options.enable_prefix_caching && !facts.sees_later;
   config.max_waiting = options.max_waiting;
   config.max_loras = options.max_loras;
   if (options.scheduling_policy != "fcfs" && options.scheduling_policy != "priority") {
@@ -179,6 +180,17 @@ Result<sched::SchedulerConfig> scheduler_config(const EngineOptions& options, in
   config.policy = options.scheduling_policy == "fcfs" ? sched::Policy::kFcfs : sched::Policy::kPriority;
   CHORAL_RETURN_IF_ERROR(sched::validate(config));
   return config;
+}
+
+// By its config; transformers calls those that it does not name LABEL_0 and so on.
+Result<std::vector<std::string>> class_labels(const io::ConfigMap& config, int64_t classes) {
+  CHORAL_TRY(const auto named, config.get_map_or_empty("id2label"));
+  std::vector<std::string> labels;
+  for (int64_t i = 0; i < classes; ++i) {
+    CHORAL_TRY(auto label, named.get_string_or(std::to_string(i), fmt::format("LABEL_{}", i)));
+    labels.push_back(std::move(label));
+  }
+  return labels;
 }
 
 Status check_adapter_root(const std::string& root) {
@@ -200,9 +212,12 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   CHORAL_TRY(std::unique_ptr<Executor> executor, UniprocExecutor::load(options, engine->files_));
   const ExecutorFacts& facts = executor->facts();
   engine->describe(facts);
-  CHORAL_TRY(const auto scheduler, scheduler_config(options, facts.max_model_len));
+  CHORAL_TRY(engine->info_.class_labels, class_labels(engine->files_.config, facts.head.classes));
+  CHORAL_TRY(const auto scheduler, scheduler_config(options, facts));
   CHORAL_TRY(engine->reader_, RequestReader::make(engine->files_, {.vocab = static_cast<int32_t>(engine->info_.vocab_size),
                                                                    .max_model_len = engine->info_.max_model_len,
+                                                                   .head = facts.head,
+                                                                   .embedding_size = facts.embedding_size,
                                                                    .seed = options.seed,
                                                                    .timeout_s = options.request_timeout_s,
                                                                    .queue_timeout_s = options.queue_timeout_s}));
@@ -255,6 +270,7 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.kv_block_tokens = facts.kv_pool.block_tokens;
   info_.max_model_len = static_cast<int>(facts.max_model_len);
   info_.vocab_size = static_cast<int>(facts.vocab_size);
+  info_.gives_text = facts.head.kind == models::HeadKind::kTokens;
   info_.threads = facts.threads;
   info_.cpu_level = cpu_level_name(facts.cpu_level);
   info_.kv_cache_dtype = facts.kv_dtype;
@@ -267,7 +283,7 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.layers = facts.layers;
   if (!files_.pooling.ok()) {
     info_.notes.push_back("no embeddings: " + files_.pooling.status().message());
-  } else if (*files_.pooling == Pooling::kMean) {
+  } else if (files_.pooling->pooling == Pooling::kMean) {
     info_.notes.push_back("embeddings are the mean of all tokens, as 1_Pooling/config.json says");
   }
 }
@@ -283,7 +299,7 @@ Result<AdmittedRequest> Engine::read(Request request) {
 }
 
 Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
-  if (request.embedding) request.sampling = {};
+  if (!request.gives_text()) request.sampling = {};
   CHORAL_RETURN_IF_ERROR(check_completions(request.sampling));
   CHORAL_RETURN_IF_ERROR(core_->check_room(completions_made(request.sampling)));  // before the work of reading it
   CHORAL_TRY(auto admitted, read(std::move(request)));
@@ -296,7 +312,7 @@ Result<std::unique_ptr<ResponseStream>> Engine::submit(Request request) {
 
 Result<std::vector<std::unique_ptr<ResponseStream>>> Engine::submit_each(Request request, std::vector<Prompt> prompts) {
   using Streams = std::vector<std::unique_ptr<ResponseStream>>;
-  if (request.embedding) request.sampling = {};
+  if (!request.gives_text()) request.sampling = {};
   CHORAL_RETURN_IF_ERROR(check_completions(request.sampling));
   const int64_t completions = completions_made(request.sampling);
   CHORAL_RETURN_IF_ERROR(core_->check_room(std::ssize(prompts) * completions));

@@ -29,7 +29,7 @@ struct ModelFiles {
   io::ConfigMap generation_config;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null for a synthetic model
   std::vector<text::NamedTemplate> chat_templates;   // as the model has them, or the user's one
-  Result<Pooling> pooling = Pooling::kLast;          // of embeddings, or why there are none
+  Result<PooledForm> pooling = PooledForm();         // of embeddings, or why there are none
 };
 
 Result<ModelFiles> open_model_files(const EngineOptions& options);

@@ -292,6 +292,7 @@ bool ModelRunner::is_sound(const StepItem& item, MatrixView<const float> hidden)
 int32_t ModelRunner::add_embedding(const StepItem& item, KnownRequest& request, MatrixView<const float> hidden, StepOutput& out) {
   const bool is_mean = request.pooling == Pooling::kMean;
   if (!is_mean && !item.wants_embedding) return 0;
+  if (request.pooling == Pooling::kClasses) return add_classes(item, hidden, out);
   const platform::StepMark mark(ctx_);
   const int32_t count = is_mean ? item.token_count : 1;  // rows that matter
   const auto rows = platform::host_copy(ctx_, hidden.sub_rows(item.first_row + item.token_count - count, count));
@@ -307,12 +308,25 @@ int32_t ModelRunner::add_embedding(const StepItem& item, KnownRequest& request, 
     }
     request.summed_tokens += item.token_count;
     if (!item.wants_embedding) return 0;
-    for (const double sum : request.sum) out.embeddings.push_back(static_cast<float>(sum / request.summed_tokens));
+    pooled_.clear();
+    for (const double sum : request.sum) pooled_.push_back(static_cast<float>(sum / request.summed_tokens));
   } else {
     const auto last = rows.row_span(0);
-    out.embeddings.insert(out.embeddings.end(), last.begin(), last.end());
+    pooled_.assign(last.begin(), last.end());
   }
-  return static_cast<int32_t>(model_.hidden_size());
+  model_.embedding_layers().apply(ctx_, pooled_);
+  out.embeddings.insert(out.embeddings.end(), pooled_.begin(), pooled_.end());
+  return static_cast<int32_t>(pooled_.size());
+}
+
+int32_t ModelRunner::add_classes(const StepItem& item, MatrixView<const float> hidden, StepOutput& out) {
+  const platform::StepMark mark(ctx_);
+  const auto logits = ctx_.make_matrix(1, model_.head().classes);
+  const int32_t last = item.first_row + item.token_count - 1;
+  model_.compute_logits(ctx_, batch_, hidden, {&last, 1}, logits);
+  const auto values = platform::host_copy(ctx_, logits).row_span(0);
+  out.embeddings.insert(out.embeddings.end(), values.begin(), values.end());
+  return static_cast<int32_t>(logits.cols);
 }
 
 // Gives take() the logits of `count` rows of one request, slice by slice.

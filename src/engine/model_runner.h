@@ -59,6 +59,7 @@ class ModelRunner {
   void add_prompt_logprobs(const StepItem& item, const KnownRequest& request, MatrixView<const float> hidden, StepOutput& out);
   int32_t add_embedding(const StepItem& item, KnownRequest& request, MatrixView<const float> hidden,
                         StepOutput& out);                                                         // its width
+  int32_t add_classes(const StepItem& item, MatrixView<const float> hidden, StepOutput& out);     // likewise
   int32_t add_row_logits(const StepItem& item, MatrixView<const float> hidden, StepOutput& out);  // how wide they are
   template <class Take>
   void for_logits_of(int32_t first_row, int32_t count, MatrixView<const float> hidden, Take&& take);
@@ -87,6 +88,7 @@ class ModelRunner {
   std::vector<SampledRow> sampled_rows_;
   std::vector<SampledRow> host_rows_;  // those of them that a device which samples leaves to the host
   std::vector<int32_t> slice_places_;  // of rows whose logits are wanted otherwise
+  std::vector<float> pooled_;          // of one request's hidden states
 };
 
 }  // namespace choral::engine

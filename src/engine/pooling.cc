@@ -2,32 +2,10 @@
 
 #include <cmath>
 
-#include "base/printable.h"
-#include "io/mapped_file.h"
-
 namespace choral::engine {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kMostPooledBytes = 1 << 20;
-
-// The stages of a sentence-transformers model: it, the pooling, and lengths of one; a dense layer would need weights.
-Status check_stages(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return {};
-  CHORAL_TRY(const std::string list, io::read_whole_file(path, kMostPooledBytes));
-  CHORAL_TRY(const auto whole, io::ConfigMap::parse_json(fmt::format("{{\"modules\": {}}}", list), path.string()));
-  CHORAL_TRY(const auto stages, whole.get_maps("modules"));
-  for (const auto& stage : stages) {
-    CHORAL_TRY(const auto type, stage.get_string("type"));
-    const auto is = [&type](std::string_view name) { return type.ends_with(name); };
-    if (is(".Transformer") || is(".Pooling") || is(".Normalize")) continue;
-    return unsupported("{} is {}: embeddings are made by the model and its pooling, without further layers",
-                       stage.path_of("type"), quoted(type, 100));
-  }
-  return {};
-}
 
 // pooling_type of GGUF.
 Result<Pooling> pooling_of_gguf(const io::ConfigMap& config) {
@@ -38,12 +16,8 @@ Result<Pooling> pooling_of_gguf(const io::ConfigMap& config) {
                      type);
 }
 
-}  // namespace
-
-Result<Pooling> read_pooling(const fs::path& model, const io::ConfigMap& model_config) {
+Result<Pooling> pooling_of_folder(const fs::path& model) {
   std::error_code error;
-  if (!fs::is_directory(model, error)) return pooling_of_gguf(model_config);
-  CHORAL_RETURN_IF_ERROR(check_stages(model / "modules.json"));
   const auto path = model / "1_Pooling" / "config.json";
   if (!fs::exists(path, error)) return Pooling::kLast;
   CHORAL_TRY(const auto config, io::ConfigMap::read_json_file(path));
@@ -63,6 +37,26 @@ Result<Pooling> read_pooling(const fs::path& model, const io::ConfigMap& model_c
                        last ? "last and mean" : "no");
   }
   return last ? Pooling::kLast : Pooling::kMean;
+}
+
+// Files of sentence-transformers, or the same of GGUF, stand beside models for embeddings alone.
+bool is_for_embeddings(const fs::path& model, const io::ConfigMap& config) {
+  std::error_code error;
+  if (!fs::is_directory(model, error)) return config.contains("pooling_type");
+  return fs::exists(model / "modules.json", error) || fs::exists(model / "1_Pooling" / "config.json", error);
+}
+
+}  // namespace
+
+Result<PooledForm> read_pooling(const fs::path& model, const io::ConfigMap& config) {
+  std::error_code error;
+  PooledForm form;
+  CHORAL_TRY(form.pooling, fs::is_directory(model, error) ? pooling_of_folder(model) : pooling_of_gguf(config));
+  if (config.contains("matryoshka_dimensions")) {
+    CHORAL_TRY(form.dimensions, config.get_ints("matryoshka_dimensions"));
+  }
+  CHORAL_TRY(form.may_be_cut, config.get_bool_or("is_matryoshka", !form.dimensions.empty() || is_for_embeddings(model, config)));
+  return form;
 }
 
 Result<std::vector<float>> normalized(std::span<const float> vector) {

@@ -16,11 +16,12 @@ using ::testing::HasSubstr;
 Result<Pooling> pooling_of(std::string_view config) {
   const testing::TempDir folder;
   folder.write("1_Pooling/config.json", config);
-  return read_pooling(folder.path(), {});
+  CHORAL_TRY(const auto form, read_pooling(folder.path(), {}));
+  return form.pooling;
 }
 
 TEST(Pooling, IsWhatTheFilesSay) {
-  EXPECT_EQ(*read_pooling(testing::TempDir().path(), {}), Pooling::kLast);
+  EXPECT_EQ(read_pooling(testing::TempDir().path(), {})->pooling, Pooling::kLast);
   EXPECT_EQ(*pooling_of(R"({"word_embedding_dimension": 64, "pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": false})"),
             Pooling::kLast);
   EXPECT_EQ(*pooling_of(R"({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false, "include_prompt": true})"),
@@ -40,25 +41,24 @@ TEST(Pooling, OtherWaysAreRefusedByName) {
   EXPECT_EQ(pooling_of("[").status().code(), Code::kCorrupt);
 }
 
-TEST(Pooling, LayersAfterItAreRefused) {
-  const testing::TempDir folder;
-  folder.write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true})");
-  const auto stages = [&](std::string_view last) {
-    folder.write("modules.json", fmt::format(R"([{{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}},
-      {{"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}},
-      {{"idx": 2, "path": "2", "type": "sentence_transformers.models.{}"}}])",
-                                             last));
-    return read_pooling(folder.path(), {});
-  };
-  EXPECT_EQ(*stages("Normalize"), Pooling::kMean);
-  EXPECT_EQ(stages("Dense").status().code(), Code::kUnsupported);
-  EXPECT_THAT(stages("Dense").status().message(), HasSubstr("Dense"));
-  folder.write("modules.json", "{");
-  EXPECT_EQ(read_pooling(folder.path(), {}).status().code(), Code::kCorrupt);
+TEST(Pooling, VectorsAreCutWhereTheModelWasTrainedSo) {
+  const auto config = [](std::string_view json) { return *io::ConfigMap::parse_json(json, "config.json"); };
+  const testing::TempDir plain, embedder;
+  embedder.write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true})");
+  EXPECT_FALSE(read_pooling(plain.path(), config("{}"))->may_be_cut);
+  EXPECT_TRUE(read_pooling(plain.path(), config(R"({"is_matryoshka": true})"))->may_be_cut);
+  EXPECT_TRUE(read_pooling(embedder.path(), config("{}"))->may_be_cut);
+  EXPECT_FALSE(read_pooling(embedder.path(), config(R"({"is_matryoshka": false})"))->may_be_cut);
+  const auto form = read_pooling(plain.path(), config(R"({"matryoshka_dimensions": [8, 16]})"));
+  EXPECT_TRUE(form->may_be_cut);
+  EXPECT_EQ(form->dimensions, (std::vector<int64_t>{8, 16}));
 }
 
 TEST(Pooling, AGgufFileSaysItByNumber) {
-  const auto of = [](const char* config) { return read_pooling("model.gguf", *io::ConfigMap::parse_json(config, "model.gguf")); };
+  const auto of = [](const char* config) -> Result<Pooling> {
+    CHORAL_TRY(const auto form, read_pooling("model.gguf", *io::ConfigMap::parse_json(config, "model.gguf")));
+    return form.pooling;
+  };
   EXPECT_EQ(*of("{}"), Pooling::kLast);
   EXPECT_EQ(*of(R"({"pooling_type": 1})"), Pooling::kMean);
   EXPECT_EQ(*of(R"({"pooling_type": 3})"), Pooling::kLast);

@@ -1,5 +1,7 @@
 #include "engine/request_reader.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/log.h"
@@ -75,8 +77,8 @@ Result<std::vector<kernels::TokenBias>> biases_of(const SamplingParams& params, 
   return biases;
 }
 
-// Of the model's length, that no prompt may take: an embedding is followed by nothing.
-int32_t least_answer(const Request& request) { return request.embedding ? 0 : 1; }
+// Of the model's length, that no prompt may take: an embedding and classes are followed by nothing.
+int32_t least_answer(const Request& request) { return request.gives_text() ? 1 : 0; }
 
 // The highest id that a request names.
 int32_t highest_token(std::span<const int32_t> prompt, const SamplingParams& params) {
@@ -223,11 +225,41 @@ Result<std::shared_ptr<const text::Grammar>> RequestReader::grammar_of(const Req
   return compiler->compile(request.structured_output).while_("structured_output");
 }
 
+Status RequestReader::check_dimensions(int dimensions) const {
+  if (dimensions == 0) return {};
+  if (!pooling_->may_be_cut) {
+    return unsupported(
+        "dimensions {}: this model does not say that its vectors may be cut (matryoshka_dimensions or is_matryoshka in "
+        "config.json, or the files of sentence-transformers); leave it away, and its vectors have {} numbers",
+        dimensions, limits_.embedding_size);
+  }
+  if (dimensions < 0 || dimensions > limits_.embedding_size)
+    return invalid_argument("dimensions {}: this model's vectors have 1 to {}", dimensions, limits_.embedding_size);
+  const auto& known = pooling_->dimensions;
+  if (known.empty() || std::find(known.begin(), known.end(), dimensions) != known.end()) return {};
+  return invalid_argument("dimensions {}: this model was trained for {}", dimensions, fmt::join(known, ", "));
+}
+
 Result<Pooling> RequestReader::pooling_of(const Request& request) const {
-  if (!request.embedding) return Pooling::kNone;
-  if (request.structured_output.kind != StructuredOutput::Kind::kNone)
-    return invalid_argument("an embedding has no tokens that structured_output could rule; ask for one of them");
-  return Result<Pooling>(pooling_).while_("embedding");
+  if (request.gives_text()) {
+    if (limits_.head.kind == models::HeadKind::kTokens) return Pooling::kNone;
+    return unsupported("this model gives no text: it has {}",
+                       limits_.head.kind == models::HeadKind::kClasses
+                           ? fmt::format("a head of {} classes; ask for these (/classify)", limits_.head.classes)
+                           : "no head; ask for embeddings (/v1/embeddings)");
+  }
+  if (request.embedding && request.classes) return invalid_argument("ask for an embedding or for classes, one of them");
+  if (request.structured_output.kind != StructuredOutput::Kind::kNone) {
+    return invalid_argument("{} no tokens that structured_output could rule; ask for one of them",
+                            request.embedding ? "an embedding has" : "classes have");
+  }
+  if (request.classes) {
+    if (limits_.head.kind == models::HeadKind::kClasses) return Pooling::kClasses;
+    return unsupported("this model has no head of classes (its class would be called …ForSequenceClassification)");
+  }
+  if (!pooling_.ok()) return Status(pooling_.status()).while_("embedding");
+  CHORAL_RETURN_IF_ERROR(check_dimensions(request.embedding_dimensions).while_("embedding"));
+  return pooling_->pooling;
 }
 
 // What a request asks for beside its prompt, checked: the same for each prompt that it brings.
@@ -260,7 +292,7 @@ Status RequestReader::add_texts(Wish& wish) {
 
 Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const RequestTokens& tokens) {
   CHORAL_TRY(const Pooling pooling, pooling_of(request));
-  if (request.embedding) request.sampling = {};
+  if (!request.gives_text()) request.sampling = {};
   Wish wish{.params = std::move(request.sampling),
             .pooling = pooling,
             .tokenizer = tokens.tokenizer != nullptr ? tokens.tokenizer : tokenizer_,
@@ -274,7 +306,7 @@ Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const Req
   if (tokens.eos_id) wish.end_ids.push_back(*tokens.eos_id);
   wish.rule = sampling_rule_of(params);
   CHORAL_RETURN_IF_ERROR(add_texts(wish));
-  if (!request.embedding) {
+  if (request.gives_text()) {
     CHORAL_TRY(wish.thoughts, ThoughtBudget::read(request.thought_limit, wish.tokenizer));
   }
   const bool keeps_best = completions_made(params) > params.n;
@@ -298,7 +330,7 @@ Result<RequestReader::ReadPrompt> RequestReader::read_own_prompt(Request& reques
   const auto prompt_count = static_cast<int32_t>(prompt.size());
   const int32_t room = limits_.max_model_len - prompt_count;
   if (room < least) return prompt_too_long(fmt::format("the prompt has {} tokens", prompt_count), limits_.max_model_len, least);
-  if (request.embedding) return ReadPrompt{std::move(prompt), 0};
+  if (!request.gives_text()) return ReadPrompt{std::move(prompt), 0};
   const int32_t max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
   CHORAL_RETURN_IF_ERROR(check_logprobs(params, max_tokens, prompt_count));
   return ReadPrompt{std::move(prompt), max_tokens};
@@ -357,7 +389,7 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
                           .best = made > params.n ? params.n : 0,
                           .expected_tokens = room_tokens,
                           .with_logprobs = params.logprobs.has_value(),
-                          .embedding = request.embedding};
+                          .gives_text = request.gives_text()};
   admitted.response = std::make_shared<Response>(std::move(id), prompt.tokens, form);
   SamplingParams kept = params;  // many times: without what a completion keeps in another form
   kept.stop.clear();
@@ -377,6 +409,7 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
     completion->priority = request.priority;
     completion->wants_prompt_logprobs = params.prompt_logprobs.has_value() && i == 0;
     completion->pooling = wish.pooling;
+    completion->embedding_dimensions = request.embedding_dimensions;
     completion->computes_all = wish.pooling == Pooling::kMean;
     completion->prefix_root = root;  // the base's; adapters make it their own once they are known
     completion->cache_salt = request.cache_salt;

@@ -27,6 +27,8 @@ namespace choral::engine {
 struct RequestLimits {
   int32_t vocab = 0;
   int32_t max_model_len = 0;
+  models::Head head = {};
+  int64_t embedding_size = 0;
   uint64_t seed = 0;                          // of requests that bring none
   double timeout_s = 0, queue_timeout_s = 0;  // of requests that bring none; 0 = none
 };
@@ -75,6 +77,7 @@ class RequestReader {
   Result<AdmittedRequest> admit(const Request& request, const Wish& wish, ReadPrompt prompt, std::string id);
   // kNone for an answer.
   Result<Pooling> pooling_of(const Request& request) const;
+  Status check_dimensions(int dimensions) const;  // of a model that gives embeddings
   Result<const text::ChatTemplate*> chat_template_of(const Request& request) const;
   Result<std::vector<int32_t>> encode_prompt(const text::Tokenizer& tokenizer, const Request& request, std::string_view text,
                                              bool add_special_tokens) const;
@@ -87,7 +90,7 @@ class RequestReader {
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   RequestLimits limits_;
-  Result<Pooling> pooling_;
+  Result<PooledForm> pooling_;
   std::map<std::string, Result<text::ChatTemplate>, std::less<>> chat_templates_;  // by name; an error: why it cannot be used
   std::vector<int32_t> eos_ids_;
   std::atomic<uint64_t> next_id_{1};

@@ -122,6 +122,11 @@ void Response::set_embedding(std::vector<float> embedding) {
   if (open_ > 0) output_.embedding = std::move(embedding);
 }
 
+void Response::set_classes(std::vector<float> logits) {
+  const std::lock_guard lock(mutex_);
+  if (open_ > 0) output_.classes = std::move(logits);
+}
+
 void Response::finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics) {
   const std::lock_guard lock(mutex_);
   auto* completion = open_completion(index);
@@ -149,7 +154,7 @@ void Response::fail(int index, Status status, bool adapter_unusable) {
 
 void Response::end_one() {
   if (--open_ == 0 && form_.best > 0) keep_best();
-  if (form_.embedding) output_.completions.clear();
+  if (!form_.gives_text) output_.completions.clear();
   tell();
 }
 

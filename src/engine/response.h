@@ -23,7 +23,7 @@ struct ResponseForm {
   int best = 0;                // so many of them are given, those with the highest mean log-probability; 0 = all, as they come
   size_t expected_tokens = 0;  // of each: room for them is reserved
   bool with_logprobs = false;
-  bool embedding = false;  // there is one to give, and no completion
+  bool gives_text = true;  // false: an embedding or classes in the place of completions
 };
 
 class Response {
@@ -40,6 +40,7 @@ class Response {
   // Moves those of prompt tokens from first_row + 1 on; rows come in order, each once.
   void add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs);
   void set_embedding(std::vector<float> embedding);
+  void set_classes(std::vector<float> logits);
   void finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics);
   // Ends the completion with an error; nothing happens when it has ended already. `adapter_unusable`: AnswerFacts'.
   void fail(int index, Status status, bool adapter_unusable = false);
@@ -70,7 +71,7 @@ class Response {
   void keep_best();
   void tell();
   // What is given is known at the end.
-  bool is_silent() const { return (form_.best > 0 || form_.embedding) && open_ > 0; }
+  bool is_silent() const { return (form_.best > 0 || !form_.gives_text) && open_ > 0; }
   bool has_news(size_t index) const;
   bool take_news(StreamEvent& event);
   StreamState take(StreamEvent& event);

@@ -2,6 +2,7 @@
 
 #include "base/printable.h"
 #include "io/checkpoint_sources.h"
+#include "io/dense_stages.h"
 #include "io/model_location.h"
 #include "io/name_hint.h"
 
@@ -13,9 +14,12 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::filesystem
   if (location.kind == ModelLocation::Kind::kSafetensors) return open_safetensors_checkpoint(location.file);
 
   const auto& directory = location.directory;
-  if (is_file(directory / "model.safetensors")) return open_safetensors_checkpoint(directory / "model.safetensors");
+  CHORAL_TRY(const auto stages, read_dense_stages(directory));
+  FilesBeside beside;
+  for (const auto& stage : stages) beside.emplace_back(dense_stage_name(beside.size()) + '.', stage.weights);
+  if (is_file(directory / "model.safetensors")) return open_safetensors_checkpoint(directory / "model.safetensors", beside);
   const auto index = directory / "model.safetensors.index.json";
-  if (is_file(index)) return open_sharded_checkpoint(index);
+  if (is_file(index)) return open_sharded_checkpoint(index, beside);
   if (is_file(directory / "pytorch_model.bin") || is_file(directory / "pytorch_model.bin.index.json")) {
     return unsupported("{} holds its weights as pytorch_model.bin, a format that can run code; convert it to safetensors",
                        directory.string());

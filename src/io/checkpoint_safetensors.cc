@@ -18,8 +18,11 @@ constexpr size_t kMaxNames = 1'000'000;
 // each expert's part.
 class SafetensorsCheckpoint : public Checkpoint {
  public:
-  SafetensorsCheckpoint(std::vector<std::shared_ptr<const SafetensorsFile>> files, std::string where)
-      : files_(std::move(files)), where_(std::move(where)) {}
+  struct File {
+    std::shared_ptr<const SafetensorsFile> file;
+    std::string prefix = {};  // of the names of its tensors here
+  };
+  SafetensorsCheckpoint(std::vector<File> files, std::string where) : files_(std::move(files)), where_(std::move(where)) {}
 
   // kCorrupt when two files hold the same name.
   Status index_names();
@@ -46,7 +49,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     if (from->expert == kWhole || from->expert + 1 == from->stack->experts) from->file->release(from->entry->name);
   }
   Status check_unchanged() const override {
-    for (const auto& file : files_) CHORAL_RETURN_IF_ERROR(file->file().check_unchanged());
+    for (const auto& [file, prefix] : files_) CHORAL_RETURN_IF_ERROR(file->file().check_unchanged());
     return {};
   }
   std::string description() const override {
@@ -69,7 +72,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     return at != names_.end() && *at == name ? &sources_[at - names_.begin()] : nullptr;
   }
 
-  std::vector<std::shared_ptr<const SafetensorsFile>> files_;
+  std::vector<File> files_;
   std::vector<Source> sources_;  // beside names_
   std::string where_;
 };
@@ -77,11 +80,15 @@ class SafetensorsCheckpoint : public Checkpoint {
 Status SafetensorsCheckpoint::index_names() {
   std::vector<std::pair<std::string, Source>> all;
   const auto in_files = [&](std::string_view name) {
-    return std::any_of(files_.begin(), files_.end(), [&](const auto& file) { return file->contains(name); });
+    return std::any_of(files_.begin(), files_.end(), [&](const File& one) { return one.file->contains(name); });
   };
-  for (const auto& file : files_) {
+  for (const auto& [file, prefix] : files_) {
     for (const auto& entry : file->entries()) {
       total_bytes_ += entry.end - entry.begin;
+      if (!prefix.empty()) {
+        all.emplace_back(prefix + entry.name, Source{file.get(), &entry});
+        continue;
+      }
       CHORAL_TRY(auto stacked, stacked_experts(entry.name, entry.shape, in_files).while_(file->file().path()));
       if (!stacked) {
         all.emplace_back(text_half_name(entry.name), Source{file.get(), &entry});
@@ -106,7 +113,12 @@ Status SafetensorsCheckpoint::index_names() {
   return {};
 }
 
-Result<std::shared_ptr<const Checkpoint>> make(std::vector<std::shared_ptr<const SafetensorsFile>> files, std::string where) {
+Result<std::shared_ptr<const Checkpoint>> make(std::vector<SafetensorsCheckpoint::File> files, const FilesBeside& beside,
+                                               std::string where) {
+  for (const auto& [prefix, path] : beside) {
+    CHORAL_TRY(auto file, SafetensorsFile::open(path));
+    files.push_back({std::move(file), prefix});
+  }
   auto checkpoint = std::make_shared<SafetensorsCheckpoint>(std::move(files), std::move(where));
   CHORAL_RETURN_IF_ERROR(checkpoint->index_names());
   return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
@@ -173,21 +185,22 @@ Status compare(const std::vector<std::string>& indexed, const SafetensorsFile& s
 
 }  // namespace
 
-Result<std::shared_ptr<const Checkpoint>> open_safetensors_checkpoint(const std::filesystem::path& path) {
+Result<std::shared_ptr<const Checkpoint>> open_safetensors_checkpoint(const std::filesystem::path& path,
+                                                                      const FilesBeside& beside) {
   CHORAL_TRY(auto file, SafetensorsFile::open(path));
-  return make({std::move(file)}, path.string());
+  return make({{std::move(file)}}, beside, path.string());
 }
 
-Result<std::shared_ptr<const Checkpoint>> open_sharded_checkpoint(const std::filesystem::path& index) {
+Result<std::shared_ptr<const Checkpoint>> open_sharded_checkpoint(const std::filesystem::path& index, const FilesBeside& beside) {
   CHORAL_TRY(const ShardTensors shards, read_index(index));
-  std::vector<std::shared_ptr<const SafetensorsFile>> files;
+  std::vector<SafetensorsCheckpoint::File> files;
   for (const auto& [shard, tensors] : shards) {
     CHORAL_TRY(auto file,
                SafetensorsFile::open(index.parent_path() / shard).while_(fmt::format("a shard of {}", index.string())));
     CHORAL_RETURN_IF_ERROR(compare(tensors, *file, index.string()));
-    files.push_back(std::move(file));
+    files.push_back({std::move(file)});
   }
-  return make(std::move(files), index.parent_path().string());
+  return make(std::move(files), beside, index.parent_path().string());
 }
 
 }  // namespace choral::io

@@ -26,7 +26,23 @@ Status GgufTranslation::gemma() {
                                  std::pair("rope.freq_base_swa", "rope_local_base_freq")}) {
     CHORAL_RETURN_IF_ERROR(copy_double(gguf, hf, out_));
   }
+  if (architecture_.name == "gemma-embedding") embedding_layers();
   return {};
+}
+
+// EmbeddingGemma: every token sees all others, and two layers stand behind the pooling, which its tensors alone tell of.
+void GgufTranslation::embedding_layers() {
+  out_.set("use_bidirectional_attention", true);
+  ConfigArray layers;
+  for (const std::string_view name : {"dense_2.weight", "dense_3.weight"}) {
+    const auto tensor = file_.find(name);
+    if (!tensor.ok() || tensor->shape.rank() != 2) continue;
+    ConfigObject layer;
+    layer.set("in_features", tensor->shape[1]);
+    layer.set("out_features", tensor->shape[0]);
+    layers.push_back(std::move(layer));
+  }
+  if (!layers.empty()) out_.set("embedding_layers", std::move(layers));
 }
 
 // Files from before the window had a key are of Phi-3's first models: those for 4096 positions have one, the others none that is

@@ -181,6 +181,27 @@ TEST(GgufPhi3, LongropeAndTheWindowOfOldFiles) {
   EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr("rope_factors_long.weight is float32 of shape [17]"));
 }
 
+TEST(GgufGemmaEmbedding, SeesBothWaysAndHasLayersBehindItsPooling) {
+  GgufSpec spec = base("gemma-embedding");
+  put(spec, GgufSpec::kv_u32("gemma-embedding.pooling_type", 1));
+  spec.tensors.push_back({"dense_2.weight", {32, 64}, 0, std::string(32 * 64 * 4, 0)});
+  spec.tensors.push_back({"dense_3.weight", {64, 16}, 0, std::string(64 * 16 * 4, 0)});
+  const TempDir folder;
+  const auto path = folder.write("model.gguf", spec.build());
+  const auto config = load_model_config(path);
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->get_strings("architectures")->front(), "Gemma3TextModel");
+  EXPECT_TRUE(*config->get_bool_or("use_bidirectional_attention", false));
+  const auto layers = config->get_maps("embedding_layers");
+  ASSERT_EQ(layers->size(), 2U);
+  EXPECT_EQ(*layers->at(0).get_int("out_features"), 64);
+  EXPECT_EQ(*layers->at(1).get_int("in_features"), 64);
+  EXPECT_EQ(*layers->at(1).get_int("out_features"), 16);
+  const auto checkpoint = Checkpoint::open(path);
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_TRUE((*checkpoint)->contains("embedding_layers.1.linear.weight"));
+}
+
 TEST(GgufOlmoe, TheChosenKeepTheirShares) {
   GgufSpec spec = base("olmoe");
   put(spec, GgufSpec::kv_u32("olmoe.expert_count", 8));

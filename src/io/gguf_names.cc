@@ -64,6 +64,11 @@ constexpr GgufArchitecture kArchitectures[] = {
      .model_type = "gemma3_text",
      .norms_hold_one = true,
      .in_layer = kFourNorms},
+    {.name = "gemma-embedding",
+     .hf_class = "Gemma3TextModel",
+     .model_type = "gemma3_text",
+     .norms_hold_one = true,
+     .in_layer = kFourNorms},
     {.name = "gpt-oss",
      .hf_class = "GptOssForCausalLM",
      .model_type = "gpt_oss",
@@ -85,8 +90,11 @@ constexpr GgufArchitecture kArchitectures[] = {
     {.name = "qwen3moe", .hf_class = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .experts = true, .in_layer = kExperts},
 };
 
-constexpr std::array<GgufRenaming, 3> kGlobal{
-    {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}}};
+constexpr std::array<GgufRenaming, 5> kGlobal{{{"token_embd", "model.embed_tokens"},
+                                               {"output_norm", "model.norm"},
+                                               {"output", "lm_head"},
+                                               {"dense_2", "embedding_layers.0.linear"},  // behind EmbeddingGemma's pooling
+                                               {"dense_3", "embedding_layers.1.linear"}}};
 constexpr std::array<GgufRenaming, 11> kInLayer{{{"attn_norm", "input_layernorm"},
                                                  {"ffn_norm", "post_attention_layernorm"},
                                                  {"attn_q", "self_attn.q_proj"},

@@ -43,6 +43,7 @@ class GgufTranslation {
 
   Status family();
   Status gemma();
+  void embedding_layers();
   Status phi3();
   Status latent_heads();
   Status deepseek();

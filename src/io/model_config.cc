@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 
+#include "io/dense_stages.h"
 #include "io/model_location.h"
 #include "io/text_half.h"
 
@@ -147,6 +148,24 @@ Result<ConfigMap> adopt_modelslim(const std::filesystem::path& directory, Config
   return ConfigMap(std::move(out), config.source());
 }
 
+// What stands behind the pooling, as the model's own.
+Result<ConfigMap> adopt_dense_stages(const std::filesystem::path& directory, ConfigMap config) {
+  CHORAL_TRY(const auto stages, read_dense_stages(directory));
+  if (stages.empty()) return config;
+  ConfigArray layers;
+  for (const auto& stage : stages) {
+    ConfigObject layer;
+    layer.set("in_features", stage.in);
+    layer.set("out_features", stage.out);
+    layer.set("bias", stage.bias);
+    layer.set("is_tanh", stage.is_tanh);
+    layers.push_back(std::move(layer));
+  }
+  ConfigObject out = config.object();
+  out.set("embedding_layers", std::move(layers));
+  return ConfigMap(std::move(out), config.source());
+}
+
 }  // namespace
 
 Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
@@ -199,7 +218,8 @@ Result<ConfigMap> load_model_config(const std::filesystem::path& path) {
   CHORAL_TRY(const ConfigMap raw, ConfigMap::read_json_file(location.directory / "config.json", kConfigLimits));
   CHORAL_TRY(const ConfigMap text, text_half_config(raw));
   CHORAL_TRY(ConfigMap normal, normalise_model_config(text));
-  CHORAL_TRY(ConfigMap config, adopt_modelslim(location.directory, std::move(normal)));
+  CHORAL_TRY(ConfigMap slim, adopt_modelslim(location.directory, std::move(normal)));
+  CHORAL_TRY(ConfigMap config, adopt_dense_stages(location.directory, std::move(slim)));
   CHORAL_TRY(const auto architectures, config.get_strings("architectures"));
   if (architectures.empty()) return corrupt("{} is empty; it must name the model's class", config.path_of("architectures"));
   return config;

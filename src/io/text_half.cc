@@ -12,8 +12,12 @@ constexpr std::string_view kWhole = "Gemma3ForConditionalGeneration", kText = "G
 struct Spelling {
   std::string_view whole, text;
 };
-constexpr std::array<Spelling, 3> kSpellings{
-    {{"language_model.model.", "model."}, {"language_model.lm_head.", "lm_head."}, {"model.language_model.", "model."}}};
+constexpr std::array<Spelling, 6> kSpellings{{{"language_model.model.", "model."},
+                                              {"language_model.lm_head.", "lm_head."},
+                                              {"model.language_model.", "model."},
+                                              {"embed_tokens.", "model.embed_tokens."},
+                                              {"layers.", "model.layers."},
+                                              {"norm.", "model.norm."}}};
 
 // What Gemma3TextConfig has where a file has nothing; files leave out what equals it.
 ConfigObject text_defaults() {

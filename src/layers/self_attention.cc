@@ -21,7 +21,8 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
                   .head_dim = spec.head_dim,
                   .scale = spec.scale.value_or(1.0F / std::sqrt(static_cast<float>(spec.head_dim))),
                   .softcap = spec.softcap,
-                  .sliding_window = spec.sliding_window},
+                  .sliding_window = spec.sliding_window,
+                  .sees_later = spec.sees_later},
                  /*value_dim=*/spec.head_dim, sinks_.get()),
       o_proj_(builder.make<RowParallelLinear>(
           {.prefix = spec.prefix + ".o_proj", .in = q_size_, .out = spec.hidden, .bias = spec.output_bias})),

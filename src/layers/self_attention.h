@@ -28,7 +28,8 @@ class SelfAttention : public AttentionBlock {
     bool merged_qkv = false;          // the checkpoint has one matrix, qkv_proj
     bool qkv_bias = false;
     bool output_bias = false;
-    bool sinks = false;  // the checkpoint has a score for each head that joins its softmax
+    bool sees_later = false;  // each token sees those after it too, see AttentionParams
+    bool sinks = false;       // the checkpoint has a score for each head that joins its softmax
     QkNorm qk_norm = QkNorm::kNone;
     float rms_norm_eps = 1e-6F;
     NormWeight norm_weight = NormWeight::kPlain;

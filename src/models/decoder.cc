@@ -28,6 +28,7 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .merged_qkv = spec.merged_projections,
           .qkv_bias = spec.qkv_bias,
           .output_bias = spec.output_bias,
+          .sees_later = spec.sees_later,
           .sinks = spec.attention_sinks,
           .qk_norm = spec.qk_norm,
           .rms_norm_eps = spec.rms_norm_eps,
@@ -99,8 +100,9 @@ struct DecoderLayer {
 
 class DecoderModel : public Model {
  public:
-  DecoderModel(Builder builder, DecoderSpec spec)
+  DecoderModel(Builder builder, DecoderSpec spec, Head head)
       : spec_(std::move(spec)),
+        head_(head),
         rotary_(builder.make<layers::RotaryEmbedding>(spec_.rotary)),
         window_rotary_(spec_.window_rotary ? builder.make<layers::RotaryEmbedding>(*spec_.window_rotary) : nullptr),
         embed_tokens_(builder.make<layers::VocabParallelEmbedding>(
@@ -108,12 +110,8 @@ class DecoderModel : public Model {
         norm_(make_norm(builder, "model.norm")),
         graph_(spec_.hidden) {
     for (int64_t i = 0; i < spec_.layers; ++i) layers_.push_back(make_layer(builder, i));
-    const layers::LinearBase* head = embed_tokens_.get();
-    if (!spec_.tie_word_embeddings) {
-      lm_head_ = builder.make<layers::ParallelLMHead>({.prefix = "lm_head", .vocab = spec_.vocab, .hidden = spec_.hidden});
-      head = lm_head_.get();
-    }
-    logits_ = builder.make<layers::LogitsProcessor>({.head = *head, .name = "lm_head", .softcap = spec_.logit_softcap});
+    make_head(builder);
+    embedding_layers_ = std::make_unique<layers::EmbeddingLayers>(builder, spec_.embedding_layers);
     describe();
     modules_ = std::move(builder.modules);
     lora_targets_ = std::move(builder.lora_targets);
@@ -129,6 +127,9 @@ class DecoderModel : public Model {
   int64_t hidden_size() const override { return spec_.hidden; }
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t max_positions() const override { return spec_.max_positions; }
+  Head head() const override { return head_; }
+  const layers::EmbeddingLayers& embedding_layers() const override { return *embedding_layers_; }
+  bool sees_later() const override { return spec_.sees_later; }
   std::span<layers::Module* const> modules() const override { return modules_; }
   std::span<const lora::LoRATarget> lora_targets() const override { return lora_targets_; }
   std::vector<layers::FusionDecision> fuse(const Context& ctx, const layers::FusionConfig& config) override {
@@ -145,6 +146,7 @@ class DecoderModel : public Model {
 
   void compute_logits(const Context& ctx, const ForwardBatch& batch, MatrixView<const float> hidden,
                       std::span<const int32_t> rows, MatrixView<float> logits) const override {
+    CHORAL_CHECK(logits_ != nullptr, "a model without a head gives no logits");
     logits_->forward(ctx, hidden, rows, logits, batch.lora);
   }
 
@@ -152,6 +154,20 @@ class DecoderModel : public Model {
   std::unique_ptr<RMSNorm> make_norm(Builder& builder, std::string prefix) const {
     return layers::make_rms_norm(builder, spec_.norm_weight,
                                  {.prefix = std::move(prefix), .size = spec_.hidden, .eps = spec_.rms_norm_eps});
+  }
+
+  void make_head(Builder& builder) {
+    if (head_.kind == HeadKind::kNone) return;
+    const bool gives_classes = head_.kind == HeadKind::kClasses;
+    const std::string name = gives_classes ? "score" : "lm_head";
+    const layers::LinearBase* head = embed_tokens_.get();
+    if (gives_classes || !spec_.tie_word_embeddings) {
+      lm_head_ = builder.make<layers::ParallelLMHead>(
+          {.prefix = name, .vocab = gives_classes ? head_.classes : spec_.vocab, .hidden = spec_.hidden});
+      head = lm_head_.get();
+    }
+    logits_ =
+        builder.make<layers::LogitsProcessor>({.head = *head, .name = name, .softcap = gives_classes ? 0 : spec_.logit_softcap});
   }
 
   DecoderLayer make_layer(Builder& builder, int64_t index) {
@@ -188,13 +204,15 @@ class DecoderModel : public Model {
   }
 
   DecoderSpec spec_;
+  Head head_;
   std::unique_ptr<layers::RotaryEmbedding> rotary_;
   std::unique_ptr<layers::RotaryEmbedding> window_rotary_;  // null: rotary_ is every layer's
   std::unique_ptr<layers::VocabParallelEmbedding> embed_tokens_;
   std::unique_ptr<RMSNorm> norm_;
   std::vector<DecoderLayer> layers_;
-  std::unique_ptr<layers::ParallelLMHead> lm_head_;  // null when its weights are the embedding's
-  std::unique_ptr<layers::LogitsProcessor> logits_;
+  std::unique_ptr<layers::ParallelLMHead> lm_head_;  // or of classes; null when its weights are the embedding's
+  std::unique_ptr<layers::LogitsProcessor> logits_;  // null without a head
+  std::unique_ptr<layers::EmbeddingLayers> embedding_layers_;
   Graph graph_;
   std::vector<layers::Module*> modules_;
   std::vector<lora::LoRATarget> lora_targets_;
@@ -204,8 +222,9 @@ class DecoderModel : public Model {
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_decoder(DecoderSpec spec, const ModelOptions& options) {
+  if (spec.latent && spec.sees_later) return unsupported("latent attention is causal here, and the model's configuration is not");
   auto model = std::make_unique<DecoderModel>(
-      Builder{options.session, options.quant_config, options.custom_ops, options.overrides}, std::move(spec));
+      Builder{options.session, options.quant_config, options.custom_ops, options.overrides}, std::move(spec), options.head);
   if (!model->status().ok()) return model->status();
   return std::unique_ptr<Model>(std::move(model));
 }

@@ -9,6 +9,7 @@
 #include "io/config_map.h"
 #include "kernels/norm/rms_norm.h"
 #include "kernels/rotary/rotary.h"
+#include "layers/embedding_layers.h"
 #include "layers/fused_moe.h"
 #include "layers/self_attention.h"
 #include "models/model.h"
@@ -52,6 +53,7 @@ struct DecoderSpec {
   bool qkv_bias = false;
   bool output_bias = false;  // of o_proj
   bool attention_sinks = false;
+  bool sees_later = false;  // each token sees those after it too, in its window: of models that give no text
   bool mlp_bias = false;
   bool merged_projections = false;  // the checkpoint has qkv_proj and gate_up_proj, not their parts
   layers::QkNorm qk_norm = layers::QkNorm::kNone;
@@ -64,7 +66,8 @@ struct DecoderSpec {
   std::optional<MoeSpec> moe = {};
   std::optional<LatentSpec> latent = {};
   bool tie_word_embeddings = false;
-  std::vector<int64_t> sliding_window;  // per layer, 0 = full attention
+  std::vector<layers::EmbeddingLayers::Spec> embedding_layers = {};  // behind the pooling of hidden states
+  std::vector<int64_t> sliding_window;                               // per layer, 0 = full attention
   kernels::RotaryParams rotary;
   std::optional<kernels::RotaryParams> window_rotary = {};  // of layers with a window, where theirs is another
 };

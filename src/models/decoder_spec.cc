@@ -3,6 +3,7 @@
 #include "base/printable.h"
 #include "models/families.h"
 #include "models/rope_config.h"
+#include "platform/platform.h"
 
 namespace choral::models {
 namespace {
@@ -14,13 +15,43 @@ constexpr io::DoubleRange kEpsilon{0, 1};     // below 0 a small row would have 
 
 }  // namespace
 
-Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOptions& options) {
+Result<bool> read_sees_later(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(const bool causal, config.get_bool_or("is_causal", true));
-  if (!causal) {
-    return unsupported("{} is false: each token of this model sees those after it too; only causal models run here",
-                       config.path_of("is_causal"));
+  CHORAL_TRY(const bool bidirectional, config.get_bool_or("use_bidirectional_attention", false));
+  if (causal && !bidirectional) return false;
+  const auto key = config.path_of(bidirectional ? "use_bidirectional_attention" : "is_causal");
+  if (options.head.kind == HeadKind::kTokens) {
+    return unsupported(
+        "{}: each token of this model sees those after it too, so it gives embeddings or classes and no text, but "
+        "its class is one for text (…ForCausalLM)",
+        key);
   }
+  if (&options.session.platform() != &platform::cpu_platform())
+    return unsupported("{}: such models are computed on the CPU alone; choose --device cpu", key);
+  return true;
+}
+
+Result<std::vector<layers::EmbeddingLayers::Spec>> read_embedding_layers(const io::ConfigMap& config, int64_t hidden) {
+  std::vector<layers::EmbeddingLayers::Spec> specs;
+  if (!config.contains("embedding_layers")) return specs;
+  CHORAL_TRY(const auto layers, config.get_maps("embedding_layers"));
+  int64_t width = hidden;
+  for (const auto& layer : layers) {
+    auto& spec = specs.emplace_back();
+    spec.prefix = fmt::format("embedding_layers.{}", specs.size() - 1);
+    CHORAL_TRY(spec.in, layer.get_int("in_features", kDimension));
+    CHORAL_TRY(spec.out, layer.get_int("out_features", kDimension));
+    CHORAL_TRY(spec.bias, layer.get_bool_or("bias", false));
+    CHORAL_TRY(spec.is_tanh, layer.get_bool_or("is_tanh", false));
+    if (spec.in != width) return corrupt("{} is {}, behind {} numbers", layer.path_of("in_features"), spec.in, width);
+    width = spec.out;
+  }
+  return specs;
+}
+
+Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOptions& options) {
   DecoderSpec spec;
+  CHORAL_TRY(spec.sees_later, read_sees_later(config, options));
   CHORAL_TRY(spec.hidden, config.get_int("hidden_size", kDimension));
   CHORAL_TRY(spec.intermediate, config.get_int("intermediate_size", kDimension));
   CHORAL_TRY(spec.layers, config.get_int("num_hidden_layers", kLayers));
@@ -43,6 +74,7 @@ Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOp
   CHORAL_TRY(spec.tie_word_embeddings, config.get_bool_or("tie_word_embeddings", false));
   spec.max_positions = options.max_model_len > 0 ? std::min(options.max_model_len, positions) : positions;
   spec.sliding_window.assign(spec.layers, 0);
+  CHORAL_TRY(spec.embedding_layers, read_embedding_layers(config, spec.hidden));
   CHORAL_TRY(spec.rotary, read_rope_config(config, spec.head_dim, spec.max_positions, positions));
   return spec;
 }

@@ -23,8 +23,6 @@ Result<DecoderSpec> read_gemma_spec(const io::ConfigMap& config, const ModelOpti
   CHORAL_TRY(auto spec, read_decoder_spec(config, options));
   if (!config.contains("head_dim"))
     return corrupt("{} is missing", config.path_of("head_dim"));  // the family's is not hidden/heads
-  CHORAL_TRY(const bool bidirectional, config.get_bool_or("use_bidirectional_attention", false));
-  if (bidirectional) return unsupported("{} is true: only causal models run here", config.path_of("use_bidirectional_attention"));
   CHORAL_TRY(spec.hidden_act, config.get_string_or("hidden_activation", "gelu_pytorch_tanh"));
   CHORAL_TRY(spec.qkv_bias, config.get_bool_or("attention_bias", false));
   spec.output_bias = spec.qkv_bias;
@@ -55,6 +53,9 @@ Result<std::unique_ptr<Model>> make_gemma3(const io::ConfigMap& config, const Mo
   spec.qk_norm = layers::QkNorm::kEachHead;
   CHORAL_TRY(const int64_t pattern, config.get_int_or("sliding_window_pattern", 6, io::kPositive));
   CHORAL_TRY(spec.sliding_window, read_alternating_windows(config, spec.layers, pattern, kGemmaWindow));
+  if (spec.sees_later) {  // half of it to each side
+    for (int64_t& window : spec.sliding_window) window = window > 0 ? window / 2 + 1 : 0;
+  }
   if (!config.contains("rope_theta")) spec.rotary.theta = 1e6;
   spec.window_rotary = kernels::RotaryParams{
       .head_dim = spec.rotary.head_dim, .rotary_dim = spec.rotary.rotary_dim, .max_positions = spec.rotary.max_positions};

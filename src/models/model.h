@@ -9,10 +9,18 @@
 #include <vector>
 
 #include "io/config_map.h"
+#include "layers/embedding_layers.h"
 #include "layers/fusion.h"
 #include "layers/module.h"
 
 namespace choral::models {
+
+// What stands on the layers: a vocabulary's logits, scores of classes (…ForSequenceClassification), or nothing (…Model).
+enum class HeadKind { kTokens, kClasses, kNone };
+struct Head {
+  HeadKind kind = HeadKind::kTokens;
+  int64_t classes = 0;  // of kClasses
+};
 
 class Model {
  public:
@@ -21,6 +29,9 @@ class Model {
   virtual std::vector<layers::KvShape> kv_shapes() const = 0;  // of each layer
   virtual int64_t hidden_size() const = 0;
   virtual int64_t vocab_size() const = 0;
+  virtual Head head() const = 0;
+  virtual const layers::EmbeddingLayers& embedding_layers() const = 0;
+  virtual bool sees_later() const = 0;  // a token those after it too: all of a text is computed in one step
   virtual int64_t max_positions() const = 0;
   virtual std::span<layers::Module* const> modules() const = 0;
   virtual std::span<const lora::LoRATarget> lora_targets() const = 0;  // what adapters may change; a target's index is its place
@@ -32,7 +43,7 @@ class Model {
   // hidden [tokens, hidden]: the last layer's output after the final norm.
   virtual void forward(const platform::Context& ctx, const layers::ForwardBatch& batch, MatrixView<float> hidden) const = 0;
   // Rows `rows` (ascending) of hidden, as forward() gave it for `batch` -> logits [rows, vocab], or wider by what rows' adapters
-  // bring (layers::LogitsProcessor).
+  // bring (layers::LogitsProcessor); of a head of classes [rows, classes]. Not of a model without a head.
   virtual void compute_logits(const platform::Context& ctx, const layers::ForwardBatch& batch, MatrixView<const float> hidden,
                               std::span<const int32_t> rows, MatrixView<float> logits) const = 0;
 };

@@ -30,6 +30,12 @@ std::string llama(const std::string& more = "") {
          more + "}";
 }
 
+std::string of_class(const std::string& name, const std::string& more = "") {
+  const std::string usual = llama(more), was = "LlamaForCausalLM";
+  const size_t at = usual.find(was);
+  return usual.substr(0, at) + name + usual.substr(at + was.size());
+}
+
 TEST_F(ModelsTest, BuildsWhatTheConfigSays) {
   const auto model = make(llama());
   ASSERT_TRUE(model.ok()) << model.status().to_string();
@@ -112,11 +118,43 @@ TEST_F(ModelsTest, EachFamilyHasItsWindows) {
             (Windows{0, 16, 0}));
 }
 
-TEST_F(ModelsTest, WhoSeesWhatComesAfterIsRefused) {
+TEST_F(ModelsTest, WhoSeesWhatComesAfterGivesNoText) {
   const auto status = make(llama(R"(, "is_causal": false)")).status();
   EXPECT_EQ(status.code(), Code::kUnsupported);
-  EXPECT_NE(status.message().find("config.json: is_causal is false"), std::string::npos) << status.message();
-  EXPECT_TRUE(make(llama(R"(, "is_causal": true)")).ok());
+  EXPECT_NE(status.message().find("config.json: is_causal"), std::string::npos) << status.message();
+  EXPECT_FALSE((*make(llama(R"(, "is_causal": true)")))->sees_later());
+  EXPECT_TRUE((*make(of_class("LlamaModel", R"(, "is_causal": false)")))->sees_later());
+}
+
+TEST_F(ModelsTest, AFamilysClassesDifferByWhatStandsOnTheLayers) {
+  const auto head = [this](const std::string& name, const std::string& more = "") {
+    return (*make(of_class(name, more)))->head();
+  };
+  EXPECT_EQ(head("LlamaForCausalLM").kind, HeadKind::kTokens);
+  EXPECT_EQ(head("LlamaModel").kind, HeadKind::kNone);
+  const auto two = head("LlamaForSequenceClassification");
+  EXPECT_EQ(two.kind, HeadKind::kClasses);
+  EXPECT_EQ(two.classes, 2) << "what transformers takes for granted";
+  EXPECT_EQ(head("LlamaForSequenceClassification", R"(, "num_labels": 1)").classes, 1);
+  EXPECT_EQ(head("LlamaForSequenceClassification", R"(, "id2label": {"0": "a", "1": "b", "2": "c"})").classes, 3);
+  EXPECT_EQ(make(of_class("LlamaForSequenceClassification", R"(, "num_labels": 0)")).status().code(), Code::kCorrupt);
+  EXPECT_EQ(make(of_class("LlamaForTokenClassification")).status().code(), Code::kUnsupported);
+  EXPECT_EQ(make(of_class("Model")).status().code(), Code::kUnsupported);
+  std::vector<std::string> heads;
+  const auto classifier = make(of_class("LlamaForSequenceClassification"));
+  for (const auto* module : (*classifier)->modules()) {
+    if (!module->prefix().starts_with("model.")) heads.push_back(module->prefix());
+  }
+  EXPECT_EQ(heads, std::vector<std::string>{"score"});
+}
+
+TEST_F(ModelsTest, LayersBehindThePoolingFitEachOther) {
+  const auto model = make(of_class("LlamaModel", R"(, "embedding_layers": [{"in_features": 64, "out_features": 32},
+                                                                          {"in_features": 32, "out_features": 8, "bias": true}])"));
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  EXPECT_EQ((*model)->embedding_layers().size(64), 8);
+  const auto unfit = make(of_class("LlamaModel", R"(, "embedding_layers": [{"in_features": 32, "out_features": 8}])"));
+  EXPECT_EQ(unfit.status().code(), Code::kCorrupt);
 }
 
 TEST_F(ModelsTest, LayerTypesAreKnownOrRefused) {

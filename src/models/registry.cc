@@ -29,13 +29,44 @@ constexpr Family kFamilies[] = {
     {"Qwen3MoeForCausalLM", make_qwen3_moe},
 };
 
+// What transformers calls a family's classes behind its name.
+constexpr std::string_view kCausal = "ForCausalLM", kClassifier = "ForSequenceClassification";
+constexpr std::string_view kEndings[] = {kCausal, kClassifier, "TextForSequenceClassification", "Model", "TextModel"};
+
+constexpr io::IntRange kClasses{1, 1 << 16};
+
+bool is_of(const Family& family, std::string_view architecture, std::string_view ending) {
+  if (!architecture.ends_with(ending)) return false;
+  const auto stem = family.architecture.substr(0, family.architecture.size() - kCausal.size());
+  return architecture.substr(0, architecture.size() - ending.size()) == stem;
+}
+
+// Files leave out what equals the two that transformers takes for granted.
+Result<int64_t> read_classes(const io::ConfigMap& config) {
+  CHORAL_TRY(const auto labels, config.get_map_or_empty("id2label"));
+  const auto named = std::ssize(labels.members());
+  return config.get_int_or("num_labels", named > 0 ? named : 2, kClasses);
+}
+
+Result<Head> read_head(const io::ConfigMap& config, std::string_view ending) {
+  if (ending == kCausal) return Head{};
+  if (!ending.ends_with(kClassifier)) return Head{.kind = HeadKind::kNone};
+  CHORAL_TRY(const int64_t classes, read_classes(config));
+  return Head{.kind = HeadKind::kClasses, .classes = classes};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_model(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(const auto wanted, config.get_strings("architectures"));
   for (const auto& architecture : wanted) {
     for (const auto& family : kFamilies) {
-      if (family.architecture == architecture) return family.make(config, options);
+      for (const std::string_view ending : kEndings) {
+        if (!is_of(family, architecture, ending)) continue;
+        ModelOptions with_head = options;
+        CHORAL_TRY(with_head.head, read_head(config, ending));
+        return family.make(config, with_head);
+      }
     }
   }
   return unsupported("{}: no model family here is called '{}'; known: {}", config.path_of("architectures"),

@@ -15,9 +15,11 @@ struct ModelOptions {
   const platform::CustomOpConfig& custom_ops;
   const platform::LayerOverrides& overrides;
   int64_t max_model_len = 0;  // 0 = what the config says; rotary tables are made up to here
+  Head head = {};             // make_model() reads it from the architecture's name
 };
 
-// `config` is the normalised map of io::load_model_config. Unknown architectures are an error that lists the known ones.
+// `config` is the normalised map of io::load_model_config. Of each known architecture, "XForCausalLM", "XModel" and
+// "XForSequenceClassification" are known too. Others are an error that lists the known ones.
 Result<std::unique_ptr<Model>> make_model(const io::ConfigMap& config, const ModelOptions& options);
 
 std::vector<std::string> known_architectures();

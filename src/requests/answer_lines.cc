@@ -95,9 +95,11 @@ Status write_answer(const LineEcho& echo, const RequestOutput& output, const Pie
   put_echo(echo, out);
   out.ids("prompt_token_ids", output.prompt_token_ids);
   if (!output.completions.empty()) put_completion(output.completions.front(), out);
-  if (!output.embedding.empty()) {
-    out.array("embedding", output.embedding, [&out](float value) { out.put(fmt::format("{}", value)); });
-  }
+  const auto numbers = [&out](std::string_view name, const std::vector<float>& values) {
+    if (!values.empty()) out.array(name, values, [&out](float value) { out.put(fmt::format("{}", value)); });
+  };
+  numbers("embedding", output.embedding);
+  numbers("classes", output.classes);
   if (!output.prompt_logprobs.empty()) out.logprobs("prompt_logprobs", output.prompt_logprobs);
   if (output.cached_tokens > 0) out.field("cached_tokens", fmt::format("{}", output.cached_tokens));
   if (output.completions.size() > 1) {

@@ -17,6 +17,9 @@ constexpr std::array kLineFields{
         "logprobs", {}, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.sampling.logprobs); }},
     Field<Request>{"lora", {}, read_adapters},
     Field<Request>{"embedding", {}, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.embedding); }},
+    Field<Request>{
+        "dimensions", {}, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.embedding_dimensions); }},
+    Field<Request>{"classes", {}, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.classes); }},
 };
 
 const std::array kTables{std::span<const Field<Request>>(kLineFields), prompt_fields(), request_fields(), chat_fields()};

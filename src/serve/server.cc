@@ -20,6 +20,16 @@ bool is_loopback(const HttpServerOptions& http) {
 
 RateLimit rate_limit(const FairShare& share) { return {.max_in_flight = share.requests, .tokens_per_s = share.tokens_per_s}; }
 
+// Empty: nobody chose.
+Result<std::optional<ScoreBy>> score_by_named(std::string_view name) {
+  using Choice = std::optional<ScoreBy>;
+  if (name.empty()) return Choice();
+  if (name == "vectors") return Choice(ScoreBy::kVectors);
+  if (name == "yes-no") return Choice(ScoreBy::kYesNo);
+  if (name == "head") return Choice(ScoreBy::kHead);
+  return invalid_argument("--score-by {}: choose vectors, yes-no or head", name);
+}
+
 }  // namespace
 
 struct Server::Waiting {
@@ -48,10 +58,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
                          .has_console = options.has_console,
                          .strict_fields = options.strict_fields};
   CHORAL_TRY(service.allowed_hosts, AllowedHosts::make(std::move(options.allowed_hosts), service.is_loopback));
-  if (!options.score_by.empty() && options.score_by != "vectors") {
-    if (options.score_by != "yes-no") return invalid_argument("--score-by {}: choose vectors or yes-no", options.score_by);
-    service.score_by = ScoreBy::kYesNo;
-  }
+  CHORAL_TRY(service.score_by, score_by_named(options.score_by));
   CHORAL_TRY(service.cors, Cors::make(options.cors_origins));
   if (!options.tool_call_parser.empty()) {
     CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));

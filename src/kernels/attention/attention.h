@@ -1,4 +1,5 @@
-// Causal attention of a mixed batch (prefill chunks and decode rows) over the paged KV cache, float32 arithmetic.
+// Attention of a mixed batch (prefill chunks and decode rows) over the paged KV cache, float32 arithmetic; causal, but for
+// AttentionParams::sees_later.
 // For row i of a sequence, its own key included: out = Σ_j softmax_j(scale · q·k_j) · v_j over the visible j.
 // Invariant 1: a row sees the blocks of 32 keys in ascending absolute order with an online softmax, restarted every 1024 absolute
 // positions (kAttentionRangeTokens) and merged in order. Neither chunking, tile shape, neighbours nor threads enter, so a long
@@ -27,6 +28,9 @@ struct AttentionParams {
   float softcap = 0.0f;               // > 0: score = softcap · tanh(score / softcap), before the mask
   int64_t sliding_window = 0;         // > 0: key j is visible to query i iff i − window < j <= i; 0: iff j <= i
   std::span<const float> sinks = {};  // [heads] or empty: a logit that joins each head's denominator and has no value (gpt-oss)
+  // Keys after a query are visible too, up to the sequence's last row, or within the window: |i − j| < window. All of a
+  // sequence's rows come at once.
+  bool sees_later = false;
 };
 
 // Rows [query_begin, query_begin + query_count) of q are the tokens at positions context_tokens, context_tokens + 1, …

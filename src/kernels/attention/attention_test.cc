@@ -20,6 +20,7 @@ struct Shape {
   float softcap = 0.0f;
   bool sinks = false;
   bool values_in_keys = false;
+  bool sees_later = false;
 };
 
 struct Chunk {
@@ -76,8 +77,14 @@ class Batch {
   }
 
   AttentionParams params() const {
-    return {shape_.heads,   shape_.kv_heads, shape_.head_dim, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
-            shape_.softcap, shape_.window,   sinks_};
+    return {.heads = shape_.heads,
+            .kv_heads = shape_.kv_heads,
+            .head_dim = shape_.head_dim,
+            .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
+            .softcap = shape_.softcap,
+            .sliding_window = shape_.window,
+            .sinks = sinks_,
+            .sees_later = shape_.sees_later};
   }
   int64_t out_cols() const { return shape_.heads * shape_.v_head_dim; }
   int64_t rows() const { return std::ssize(slots_); }
@@ -219,6 +226,32 @@ TEST(AttentionTest, ARowDoesNotKnowItsChunkNeighboursOrThreads) {
       std::vector<float> pieces;
       for (const auto& work : cuts) batch.run(level, 2, work, pieces);
       expect_same_bits(whole, pieces, "pieces");
+    }
+  }
+}
+
+TEST(AttentionTest, KeysBehindAQueryCountWhereTheyAreSeen) {
+  const Shape shapes[] = {
+      {.heads = 4, .kv_heads = 2, .head_dim = 64, .v_head_dim = 64, .sees_later = true},
+      {.heads = 9, .kv_heads = 3, .head_dim = 32, .v_head_dim = 32, .dtype = DType::kBF16, .window = 1, .sees_later = true},
+      {.heads = 3, .kv_heads = 1, .head_dim = 80, .v_head_dim = 80, .window = 33, .sees_later = true},
+      {.heads = 4, .kv_heads = 1, .head_dim = 15, .v_head_dim = 17, .dtype = DType::kI8, .window = 40, .sees_later = true},
+  };
+  for (const Shape& shape : shapes) {
+    const int64_t lengths[] = {1, 31, 32, 33, 150, kAttentionRangeTokens + 70};
+    Batch batch(shape, lengths, 8);
+    const auto expected = batch.oracle();
+    for (const CpuLevel level : distinct_levels()) {
+      const auto got = batch.whole(level);
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], expected[i], batch.tolerance()) << cpu_level_name(level) << ' ' << i;
+      expect_same_bits(got, batch.whole(level, 3), "three threads");
+      std::vector<float> alone;
+      for (int s = 0; s < 6; ++s) {
+        const std::pair<int, Chunk> work[] = {{s, {0, lengths[s]}}};
+        batch.run(level, 2, work, alone);
+      }
+      expect_same_bits(got, alone, "alone");
     }
   }
 }

@@ -60,9 +60,9 @@ struct Visible {
   int64_t begin, end;
 };
 
-HWY_INLINE Visible visible_keys(int64_t position, int64_t window, int64_t block_position) {
-  const int64_t end = std::min<int64_t>(position + 1 - block_position, kBlock);
-  const int64_t begin = window > 0 ? std::max<int64_t>(position - window + 1 - block_position, 0) : 0;
+HWY_INLINE Visible visible_keys(const AttentionTile& tile, int64_t position, int64_t block_position) {
+  const int64_t end = std::min<int64_t>(tile.seen_end(position) - block_position, kBlock);
+  const int64_t begin = std::max<int64_t>(tile.seen_begin(position) - block_position, 0);
   return {begin, end};
 }
 
@@ -180,19 +180,15 @@ template <class T>
 void attend_block(const AttentionTile& tile, int64_t block_position, const T* keys, const ValueBlock<T>& values, Scales scales,
                   const Ahead& ahead, const AttentionScratch& scratch, const State& state) {
   const int64_t dim = tile.params->head_dim, v_stride = kv_value_stride(tile.cache->v_head_dim);
-  const int64_t window = tile.params->sliding_window;
   for (int64_t row = 0, count = 0; row < tile.rows(); row += count) {
     count = tile_rows(tile, row);
     // Positions ascend with rows: the first row's keys end first, the last row's window begins last.
     const int64_t first = tile.position(row / tile.heads), last = tile.position((row + count - 1) / tile.heads);
-    if (visible_keys(last, 0, block_position).end <= 0 || (window > 0 && first - window + 1 >= block_position + kKvBlockTokens))
-      continue;
-    const bool masked =
-        visible_keys(first, 0, block_position).end < kKvBlockTokens || visible_keys(last, window, block_position).begin > 0;
+    if (tile.seen_end(last) <= block_position || tile.seen_begin(first) >= block_position + kKvBlockTokens) continue;
+    const bool masked = tile.seen_end(first) < block_position + kKvBlockTokens || tile.seen_begin(last) > block_position;
     Visible visible[kTallRows];
     if (masked) {
-      for (int64_t r = 0; r < count; ++r)
-        visible[r] = visible_keys(tile.position((row + r) / tile.heads), window, block_position);
+      for (int64_t r = 0; r < count; ++r) visible[r] = visible_keys(tile, tile.position((row + r) / tile.heads), block_position);
     }
     alignas(64) float correction[16];
     kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, row == 0 ? ahead : Ahead(), scratch.scores);

@@ -4,6 +4,7 @@
 // the online softmax has of some keys: per row the largest score m, the sum l of e^(score − m) and acc = Σ e^(score − m)·v.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -27,12 +28,19 @@ struct AttentionTile {
 
   int64_t rows() const { return heads * queries; }
   int64_t position(int64_t query) const { return sequence->context_tokens + query_begin + query; }
-  // First position any row sees, and one past the last.
-  int64_t key_begin() const {
+  // The first position that a row at `position` sees, and one past the last; both ascend with it.
+  int64_t seen_begin(int64_t position) const {
     const int64_t window = params->sliding_window;
-    return window > 0 && position(0) >= window ? position(0) - window + 1 : 0;
+    return window > 0 && position >= window ? position - window + 1 : 0;
   }
-  int64_t key_end() const { return position(queries - 1) + 1; }
+  int64_t seen_end(int64_t position) const {
+    if (!params->sees_later) return position + 1;
+    const int64_t end = sequence->context_tokens + sequence->query_count;
+    return params->sliding_window > 0 ? std::min(end, position + params->sliding_window) : end;
+  }
+  // Of any row.
+  int64_t key_begin() const { return seen_begin(position(0)); }
+  int64_t key_end() const { return seen_end(position(queries - 1)); }
   int64_t range_begin() const { return key_begin() / kAttentionRangeTokens; }
   int64_t range_end() const { return (key_end() - 1) / kAttentionRangeTokens + 1; }
 };

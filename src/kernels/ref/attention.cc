@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace choral::kernels::ref {
@@ -10,11 +11,14 @@ namespace {
 void attend_row(const AttentionParams& params, const float* q, const KvCacheView& cache, const AttentionSequence& sequence,
                 int64_t position, int64_t head, float* out) {
   const int64_t kv_head = head / (params.heads / params.kv_heads);
-  const int64_t first = params.sliding_window > 0 ? std::max<int64_t>(0, position - params.sliding_window + 1) : 0;
+  const int64_t window = params.sliding_window > 0 ? params.sliding_window : std::numeric_limits<int32_t>::max();
+  const int64_t first = std::max<int64_t>(0, position - window + 1);
+  const int64_t newest = sequence.context_tokens + sequence.query_count - 1;
+  const int64_t last = params.sees_later ? std::min(newest, position + window - 1) : position;
   std::vector<float> k(cache.kv_heads * cache.head_dim), v(cache.kv_heads * cache.v_head_dim);
   std::vector<double> scores;
   std::vector<std::vector<double>> values;
-  for (int64_t j = first; j <= position; ++j) {
+  for (int64_t j = first; j <= last; ++j) {
     const int64_t slot = int64_t{sequence.block_table[j / kKvBlockTokens]} * kKvBlockTokens + j % kKvBlockTokens;
     read_kv(cache, slot, k, v);
     double score = 0.0;

@@ -229,7 +229,7 @@ void LoRALoader::check_saved(const Modules& modules) {
             corrupt("modules_to_save names '{}', whose weight '{}.weight' is not in the file", printable(wanted), name));
       }
     }
-    if (!named) {
+    if (!named && !peft_.adds_by_itself(wanted)) {
       const std::string hint = hints-- > 0 ? nearest(wanted) : std::string();
       problems_.add(unsupported("modules_to_save names '{}', which is no module of this model that can be replaced{}",
                                 printable(wanted), hint.empty() ? "" : fmt::format(" (nearest: '{}')", hint)));

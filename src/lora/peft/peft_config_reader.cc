@@ -150,8 +150,9 @@ Status PEFTHelper::read_kinds(const io::ConfigMap& config) {
   CHORAL_TRY(task_type, config.get_string_or("task_type", ""));
   CHORAL_TRY(peft_version, config.get_string_or("peft_version", ""));
   CHORAL_TRY(base_model_name_or_path, config.get_string_or("base_model_name_or_path", ""));
-  if (!task_type.empty() && task_type != "CAUSAL_LM")
-    notes.push_back("task_type: is " + printable(task_type) + ", not CAUSAL_LM");
+  const auto known = {"", "CAUSAL_LM", "FEATURE_EXTRACTION", kClassesTask};
+  if (std::find(known.begin(), known.end(), task_type) == known.end())
+    notes.push_back("task_type: is " + printable(task_type) + ", not CAUSAL_LM, FEATURE_EXTRACTION or " + kClassesTask);
   CHORAL_TRY(use_dora, config.get_bool_or("use_dora", false));
   CHORAL_TRY(lora_bias, config.get_bool_or("lora_bias", false));
   CHORAL_TRY(fan_in_fan_out, config.get_bool_or("fan_in_fan_out", false));

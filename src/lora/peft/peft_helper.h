@@ -67,6 +67,11 @@ class PEFTHelper {
   // "model.norm" and "input_layernorm", "mlp" names "model.layers.0.mlp" with all that it holds.
   bool saves(std::string_view module) const;
   static bool is_saved_by(std::string_view wanted, std::string_view module);
+  // PEFT adds both names that heads of classes have, whichever a model has.
+  static constexpr const char* kClassesTask = "SEQ_CLS";
+  bool adds_by_itself(std::string_view wanted) const {
+    return task_type == kClassesTask && (wanted == "classifier" || wanted == "score");
+  }
   int64_t largest_rank() const;    // of r and rank_pattern
   std::string first_kind() const;  // "LoRA", "DoRA", or the word of a peft_type that is refused
   std::string kind() const;        // what its config makes of it: "LoRA", "DoRA, rsLoRA", "LoRA, modules_to_save"

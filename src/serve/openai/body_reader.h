@@ -23,6 +23,16 @@ Status read_lora(std::string_view name, const Json& json, CallHead& head);
 // cache_salt is not too long.
 Status check_salt(const Request& request, BodyNotes& notes);
 
+// What the bodies that ask for vectors have in common.
+inline constexpr std::string_view kPromptsSchema =
+    R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}},{"type":"array","items":{"type":"integer","minimum":0}},)"
+    R"({"type":"array","items":{"type":"array","items":{"type":"integer","minimum":0}}}]})";
+inline constexpr std::string_view kEncodingSchema = R"({"type":"string","enum":["float","base64"]})";
+inline constexpr std::string_view kDimensionsSchema = R"({"type":"integer","minimum":1})";
+Status read_inputs(std::string_view name, const Json& json, EmbeddingCall& call);
+Status read_encoding(std::string_view name, const Json& json, EmbeddingCall& call);
+Status read_dimensions(std::string_view name, const Json& json, EmbeddingCall& call);
+
 // A member of the body itself.
 template <class Body, auto kMember>
 Status read_member(std::string_view name, const Json& json, Body& body) {

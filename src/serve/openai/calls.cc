@@ -19,10 +19,6 @@ constexpr size_t kMaxSalt = 1024;
 constexpr std::string_view kBoolean = R"({"type":"boolean"})";
 constexpr std::string_view kString = R"({"type":"string"})";
 constexpr std::string_view kBudget = R"({"type":"integer","minimum":-1})";
-constexpr std::string_view kPrompts =
-    R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}},{"type":"array","items":{"type":"integer","minimum":0}},)"
-    R"({"type":"array","items":{"type":"array","items":{"type":"integer","minimum":0}}}]})";
-
 Status read_prompts(std::string_view name, const Json& json, size_t most, std::vector<Prompt>& out) {
   if (json.is_string()) return out.emplace_back(json.get<std::string>()), Status();
   if (!json.is_array() || json.empty()) return wrong_type(name, "a text, token ids, or a list of these that is not empty", json);
@@ -74,7 +70,7 @@ constexpr std::array kHeadFields{
 };
 
 constexpr std::array kCompletionFields{
-    Field<CompletionCall>{"prompt", kPrompts,
+    Field<CompletionCall>{"prompt", kPromptsSchema,
                           [](std::string_view n, const Json& j, CompletionCall& c) {
                             c.prompts.clear();
                             return read_prompts(n, j, kMaxPrompts, c.prompts);
@@ -154,22 +150,12 @@ constexpr std::array kOwnChatFields{
 
 constexpr std::array kEmbeddingFields{
     Field<EmbeddingCall>{"model", kString, read_member<EmbeddingCall, &EmbeddingCall::model>},
-    Field<EmbeddingCall>{"input", kPrompts,
-                         [](std::string_view n, const Json& j, EmbeddingCall& c) {
-                           c.inputs.clear();
-                           return read_prompts(n, j, kMaxInputs, c.inputs);
-                         }},
-    Field<EmbeddingCall>{"encoding_format", R"({"type":"string","enum":["float","base64"]})",
-                         [](std::string_view n, const Json& j, EmbeddingCall& c) {
-                           if (j != "float" && j != "base64") return wrong_type(n, "float or base64", j);
-                           c.base64 = j == "base64";
-                           return Status();
-                         }},
-    Field<EmbeddingCall>{"dimensions",
-                         {},
-                         [](std::string_view, const Json&, EmbeddingCall&) {
-                           return unsupported("'dimensions' is not served: the vectors of this model cannot be cut");
-                         }},
+    Field<EmbeddingCall>{"input", kPromptsSchema,
+                         [](std::string_view n, const Json& j, EmbeddingCall& c) { return read_inputs(n, j, c); }},
+    Field<EmbeddingCall>{"encoding_format", kEncodingSchema,
+                         [](std::string_view n, const Json& j, EmbeddingCall& c) { return read_encoding(n, j, c); }},
+    Field<EmbeddingCall>{"dimensions", kDimensionsSchema,
+                         [](std::string_view n, const Json& j, EmbeddingCall& c) { return read_dimensions(n, j, c); }},
 };
 
 constexpr std::array kTokenizeFields{
@@ -231,6 +217,22 @@ Status check_head(const CallHead& head, BodyNotes& notes) {
 }
 
 }  // namespace
+
+Status read_inputs(std::string_view name, const Json& json, EmbeddingCall& call) {
+  call.inputs.clear();
+  return read_prompts(name, json, kMaxInputs, call.inputs);
+}
+
+Status read_encoding(std::string_view name, const Json& json, EmbeddingCall& call) {
+  if (json != "float" && json != "base64") return wrong_type(name, "float or base64", json);
+  call.base64 = json == "base64";
+  return {};
+}
+
+Status read_dimensions(std::string_view name, const Json& json, EmbeddingCall& call) {
+  CHORAL_RETURN_IF_ERROR(read_value(name, json, call.request.embedding_dimensions));
+  return call.request.embedding_dimensions >= 1 ? Status() : wrong_type(name, "a number of at least 1", json);
+}
 
 Status read_lora(std::string_view name, const Json& json, CallHead& head) {
   head.has_lora = true;

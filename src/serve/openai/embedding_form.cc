@@ -1,29 +1,11 @@
 // /v1/embeddings: one vector a text, as numbers or as the base64 of their little-endian bytes.
-#include <bit>
-#include <cstring>
-
 #include "serve/openai/answer_form.h"
 #include "serve/openai/answer_json.h"
 #include "serve/openai/long_json.h"
+#include "serve/openai/number_list.h"
 
 namespace choral::serve {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the wire's floats are this machine's");
-
-std::string base64(std::span<const float> values) {
-  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::vector<unsigned char> bytes(values.size_bytes());
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t count = std::min<size_t>(3, bytes.size() - i);
-    uint32_t group = 0;
-    for (size_t j = 0; j < 3; ++j) group = group << 8 | (j < count ? bytes[i + j] : 0u);
-    for (size_t j = 0; j < 4; ++j) text += j <= count ? kLetters[group >> (18 - 6 * j) & 63] : '=';
-  }
-  return text;
-}
 
 class EmbeddingForm : public AnswerForm {
  public:
@@ -32,7 +14,7 @@ class EmbeddingForm : public AnswerForm {
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
     const auto entry = [this, &outputs](size_t i) -> LongJson {
       Json json{{"object", "embedding"}, {"index", i}};
-      json["embedding"] = as_base64_ ? Json(base64(outputs[i].embedding)) : Json(outputs[i].embedding);
+      json["embedding"] = number_list(outputs[i].embedding, as_base64_);
       return json;
     };
     const Usage usage = usage_of(outputs);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/status.h"
+#include "serve/pooling/pooled_form.h"
 
 namespace choral::serve {
 namespace {
@@ -47,6 +48,19 @@ Result<PairPrompts> questions(const PairsCall& call, const LLM& llm, const Vocab
   return made;
 }
 
+// Tokens of the one behind those of the other, as tokenizers put pairs.
+Result<PairPrompts> pairs_of_texts(const PairsCall& call, const Vocabulary& vocabulary) {
+  PairPrompts made{.request = call.request, .prompts = {}};
+  made.request.classes = true;
+  for (size_t i = 0; i < call.pairs(); ++i) {
+    CHORAL_TRY(auto ids, vocabulary.tokenize(call.left_of(i), call.request.add_special_tokens));
+    CHORAL_TRY(const auto right, vocabulary.tokenize(call.right_of(i), /*add_special_tokens=*/false));
+    ids.insert(ids.end(), right.begin(), right.end());
+    made.prompts.emplace_back(std::move(ids));
+  }
+  return made;
+}
+
 double cosine(const std::vector<float>& a, const std::vector<float>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);  // of vectors of length 1
 }
@@ -61,7 +75,8 @@ double share_of_yes(const RequestOutput& output) {
 Result<PairPrompts> pair_prompts(const PairsCall& call, ScoreBy by, const LLM& llm, const Vocabulary& vocabulary) {
   if (by == ScoreBy::kYesNo) return questions(call, llm, vocabulary);
   if (!call.instruction.empty())
-    return unsupported("'instruction' goes with --score-by yes-no: vectors are compared as they are; put it before the text");
+    return unsupported("'instruction' goes with --score-by yes-no: texts are compared as they are; put it before the text");
+  if (by == ScoreBy::kHead) return pairs_of_texts(call, vocabulary);
   PairPrompts made{.request = call.request, .prompts = {}};
   made.request.embedding = true;
   for (const auto* side : {&call.left, &call.right}) made.prompts.insert(made.prompts.end(), side->begin(), side->end());
@@ -73,6 +88,10 @@ std::vector<double> pair_scores(const PairsCall& call, ScoreBy by, const std::ve
   for (size_t i = 0; i < call.pairs(); ++i) {
     if (by == ScoreBy::kYesNo) {
       scores.push_back(share_of_yes(outputs[i]));
+      continue;
+    }
+    if (by == ScoreBy::kHead) {
+      scores.push_back(double{class_probabilities(outputs[i].classes).front()});
       continue;
     }
     const auto& left = outputs[call.left.size() == 1 ? 0 : i];

@@ -1,5 +1,6 @@
 // The score of two texts, from what the engine gives of them: of vectors the cosine of their angle; of answers how likely "yes"
-// is beside "no", as rerankers that are chat models are trained to say it (Qwen3-Reranker). Pure; any thread.
+// is beside "no", as rerankers that are chat models are trained to say it (Qwen3-Reranker); of a head of one class what it makes
+// of both texts, one behind the other. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace choral::serve {
 
-enum class ScoreBy { kVectors, kYesNo };
+enum class ScoreBy { kVectors, kYesNo, kHead };
 
 // What the engine is given: each text of both sides, or each pair's question; and the request that goes for all of them.
 struct PairPrompts {

@@ -9,6 +9,7 @@
 #include "serve/openai/calls.h"
 #include "serve/openai/openapi.h"
 #include "serve/openai/response_call.h"
+#include "serve/pooling/pooled_call.h"
 #include "serve/ranking/rank_call.h"
 #include "serve/routes/routes.h"
 #include "serve/routes/unserved_routes.h"
@@ -73,6 +74,8 @@ constexpr std::array kRoutes{
     Route{"POST", "/v1/reranking", Access::kUser, plain<rerank>, {}, rerank_schema},
     Route{"POST", "/v2/rerank", Access::kUser, plain<rerank>, {}, rerank_schema},
     Route{"POST", "/v1/score", Access::kUser, plain<score>, "how near texts are to each other", score_schema},
+    Route{"POST", "/classify", Access::kUser, plain<classify>, "which class a text is of", classify_schema},
+    Route{"POST", "/pooling", Access::kUser, plain<pooling>, "a text's vector or the scores of its classes", pooling_schema},
     // llama.cpp's own. Its two without /v1 are other routes than OpenAI's of the same name.
     Route{"POST", "/completion", Access::kUser, plain<native_completion>, "continues texts, llama.cpp's form", native_schema},
     Route{"POST", "/completions", Access::kUser, plain<native_completion>, "as /completion", native_schema},

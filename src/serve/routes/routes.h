@@ -28,6 +28,8 @@ void native_embeddings(Service& service, const Exchange& exchange);
 // --- ranking_routes.cc ---
 void rerank(Service& service, const Exchange& exchange);
 void score(Service& service, const Exchange& exchange);
+void classify(Service& service, const Exchange& exchange);
+void pooling(Service& service, const Exchange& exchange);
 
 // --- server_routes.cc ---
 void show_props(Service& service, const Exchange& exchange);

@@ -83,6 +83,14 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
 
 Service::~Service() { stop(); }
 
+Status Service::choose_scores(const ModelInfo& info) {
+  const bool has_head = info.class_labels.size() == 1;
+  score_by_ = options_.score_by.value_or(has_head ? ScoreBy::kHead : ScoreBy::kVectors);
+  if (score_by_ != ScoreBy::kHead || has_head) return {};
+  return unsupported("--score-by head: this model has a head of {} classes, and one is wanted; choose vectors or yes-no",
+                     info.class_labels.size());
+}
+
 Status Service::attach(LLM& llm, const EngineOptions& options) {
   if (options_.base_names.empty()) options_.base_names.push_back(llm.info().name);
   loaded_unix_s_ = std::time(nullptr);
@@ -96,6 +104,7 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   }
   thoughts_ = options_.thoughts ? *options_.thoughts : thoughts_of_template(llm.info().tool_template);
   if (thoughts_ != nullptr) CHORAL_LOG(kInfo, "thoughts: read as {}'s (--reasoning-parser says otherwise)", thoughts_->name);
+  CHORAL_RETURN_IF_ERROR(choose_scores(llm.info()));
   batch_ = options.max_num_seqs;
   most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};

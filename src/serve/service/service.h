@@ -68,9 +68,9 @@ struct ServiceOptions {
   bool strict_fields = false;                  // a body's field that is not known is an error
   std::optional<ToolFormat> tool_format = {};  // of the model's tool calls; absent: as its chat template says
   std::optional<const ThoughtMarks*> thoughts =
-      {};  // how the model marks what it thinks, null: not at all; absent: as its template
-  ScoreBy score_by = ScoreBy::kVectors;
-  int readers = 2;  // threads that read bodies
+      {};                                // how the model marks what it thinks, null: not at all; absent: as its template
+  std::optional<ScoreBy> score_by = {};  // absent: by the model's head of one class, or vectors
+  int readers = 2;                       // threads that read bodies
 };
 
 class Service : private LiveAnswer::Owner {
@@ -87,7 +87,7 @@ class Service : private LiveAnswer::Owner {
   const std::vector<std::string>& base_names() const { return options_.base_names; }
   const std::string& system_fingerprint() const { return system_fingerprint_; }
   int64_t loaded_unix_s() const { return loaded_unix_s_; }
-  ScoreBy score_by() const { return options_.score_by; }
+  ScoreBy score_by() const { return score_by_; }
   int64_t most_answers_at_once() const { return batch_; }
 
   // How the model writes tool calls, and what answers can be held to.
@@ -189,6 +189,7 @@ class Service : private LiveAnswer::Owner {
   std::shared_ptr<const HiddenPaths> hidden_paths(const LLM& llm) const;
   void reload_registered(LLM& llm);
   Status watch_root();
+  Status choose_scores(const ModelInfo& info);
 
   ServiceOptions options_;
   std::atomic<LLM*> llm_ = nullptr;
@@ -197,6 +198,7 @@ class Service : private LiveAnswer::Owner {
   std::string system_fingerprint_;
   TemplateTools template_tools_;
   const ThoughtMarks* thoughts_ = nullptr;
+  ScoreBy score_by_ = ScoreBy::kVectors;
   TimeLimits time_limits_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<RequestLimits> limits_;
