@@ -24,6 +24,8 @@ class Runner {
   void operator()(const ActivationStep& s) const { s.activation->forward(ctx_, at(s.x), at(s.y)); }
   void operator()(const AddStep& s) const { ctx_.ops.add(ctx_, at(s.x), at(s.y)); }
   void operator()(const ScaleStep& s) const { ctx_.ops.scale(ctx_, at(s.x), s.factor); }
+  void operator()(const ScaleByPositionStep& s) const { ctx_.ops.scale_by_position(ctx_, s.scale, batch_.positions, at(s.x)); }
+  void operator()(const SubtractMeanStep& s) const { ctx_.ops.subtract_mean(ctx_, at(s.x), at(s.y)); }
   void operator()(const PluggedStep& s) const { s.block->forward(ctx_, batch_, at(s.x), s.add, at(s.y)); }
 
   // A fused operator takes one weight of a norm, so it is called for each run of rows with theirs: a row meets the same operator
@@ -98,6 +100,7 @@ class ShapeChecker {
   Status operator()(const LinearStep& s) const { return expect(ops_.matmul.meta, {of(s.x), of_linear(*s.linear)}, s.y); }
   Status operator()(const ActivationStep& s) const { return expect(ops_.silu_and_mul.meta, {of(s.x)}, s.y); }
   Status operator()(const AddStep& s) const { return expect(ops_.add.meta, {of(s.x), of(s.y)}, s.y); }
+  Status operator()(const SubtractMeanStep& s) const { return expect(ops_.subtract_mean.meta, {of(s.x)}, s.y); }
   Status operator()(const AddNormStep& s) const {
     return expect(ops_.add_rms_norm.meta, {of(s.x), of(s.residual), of_norm(*s.norm)}, s.y);
   }
@@ -115,6 +118,7 @@ class ShapeChecker {
   }
   // In place, or with the cache, which is no matrix of the step.
   Status operator()(const ScaleStep&) const { return {}; }
+  Status operator()(const ScaleByPositionStep&) const { return {}; }
   Status operator()(const RotaryStep&) const { return {}; }
   Status operator()(const WriteKvStep&) const { return {}; }
   Status operator()(const RotaryWriteKvStep&) const { return {}; }

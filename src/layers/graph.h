@@ -83,6 +83,15 @@ struct ScaleStep {  // x = factor·x
   float factor;
   Access access() const { return {{x}, {x}}; }
 };
+struct ScaleByPositionStep {  // each row of x = its position's factor · x
+  kernels::PositionScale scale;
+  Value x;
+  Access access() const { return {{x}, {x}}; }
+};
+struct SubtractMeanStep {  // y = x - mean(x), row by row
+  Value x, y;
+  Access access() const { return {{x}, {y}}; }
+};
 // What a plugged-in class does in a way of its own: y = or += f(x).
 class PluggedBlock {
  public:
@@ -131,9 +140,9 @@ struct ActivationLinearStep {  // the same of an activation
   Access access() const { return add ? Access{{x, y}, {gated, y}} : Access{{x}, {gated, y}}; }
 };
 
-using Step =
-    std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, AddStep, ScaleStep,
-                 PluggedStep, AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
+using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, AddStep,
+                          ScaleStep, ScaleByPositionStep, SubtractMeanStep, PluggedStep, AddNormStep, QkNormRotaryStep,
+                          RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
 
 Access access_of(const Step& step);
 

@@ -5,7 +5,7 @@
 namespace choral::layers {
 
 SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
-    : rotary_(*spec.rotary),
+    : rotary_(spec.rotary),
       q_size_(spec.heads * spec.head_dim),
       kv_size_(spec.kv_heads * spec.head_dim),
       qkv_proj_(builder.make<QKVParallelLinear>({.prefix = spec.prefix + ".qkv_proj",
@@ -26,16 +26,22 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
                  /*value_dim=*/spec.head_dim, sinks_.get()),
       o_proj_(builder.make<RowParallelLinear>(
           {.prefix = spec.prefix + ".o_proj", .in = q_size_, .out = spec.hidden, .bias = spec.output_bias})),
-      qk_norm_(spec.qk_norm) {
+      qk_norm_(spec.qk_norm),
+      query_scale_(spec.query_scale) {
   if (qk_norm_ == QkNorm::kNone) return;
   const auto norm = [&](std::string_view name, int64_t all_heads) {
     return make_rms_norm(builder, spec.norm_weight,
                          {.prefix = fmt::format("{}.{}", spec.prefix, name),
-                          .size = qk_norm_ == QkNorm::kEachHead ? spec.head_dim : all_heads,
+                          .size = qk_norm_ == QkNorm::kAllHeads ? all_heads : spec.head_dim,
                           .eps = spec.rms_norm_eps});
   };
-  q_norm_ = norm("q_norm", q_size_);
-  k_norm_ = norm("k_norm", kv_size_);
+  q_norm_ = norm(spec.q_norm_name, q_size_);
+  k_norm_ = norm(spec.k_norm_name, kv_size_);
+}
+
+void SelfAttention::describe_head_norms(Graph& graph, Value q, Value k) const {
+  graph.add(HeadsNormStep{q_norm_.get(), q});
+  graph.add(HeadsNormStep{k_norm_.get(), k});
 }
 
 void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
@@ -43,13 +49,14 @@ void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
   const Value q = qkv.columns(0, q_size_), k = qkv.columns(q_size_, kv_size_), v = qkv.columns(q_size_ + kv_size_, kv_size_);
   graph.add(LinearStep{qkv_proj_.get(), x, qkv, false});
   if (qk_norm_ == QkNorm::kEachHead) {
-    graph.add(HeadsNormStep{q_norm_.get(), q});
-    graph.add(HeadsNormStep{k_norm_.get(), k});
+    describe_head_norms(graph, q, k);
   } else if (qk_norm_ == QkNorm::kAllHeads) {
     graph.add(NormStep{q_norm_.get(), q, q});
     graph.add(NormStep{k_norm_.get(), k, k});
   }
-  graph.add(RotaryStep{&rotary_, q, k});
+  if (rotary_ != nullptr) graph.add(RotaryStep{rotary_, q, k});
+  if (qk_norm_ == QkNorm::kEachTurnedHead) describe_head_norms(graph, q, k);
+  if (query_scale_) graph.add(ScaleByPositionStep{*query_scale_, q});
   graph.add(WriteKvStep{&attention_, k, v});
   graph.add(AttendStep{&attention_, q, attended});
   graph.add(LinearStep{o_proj_.get(), attended, out.y, out.add});

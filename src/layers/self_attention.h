@@ -10,8 +10,8 @@
 
 namespace choral::layers {
 
-// RMSNorm of q and of k before the rotation: none, of each head by itself, or of all heads as one row.
-enum class QkNorm { kNone, kEachHead, kAllHeads };
+// RMSNorm of q and of k: none; before the rotation of each head by itself, or of all heads as one row; of each head after it.
+enum class QkNorm { kNone, kEachHead, kAllHeads, kEachTurnedHead };
 
 class SelfAttention : public AttentionBlock {
  public:
@@ -31,9 +31,11 @@ class SelfAttention : public AttentionBlock {
     bool sees_later = false;  // each token sees those after it too, see AttentionParams
     bool sinks = false;       // the checkpoint has a score for each head that joins its softmax
     QkNorm qk_norm = QkNorm::kNone;
+    std::string_view q_norm_name = "q_norm", k_norm_name = "k_norm";
     float rms_norm_eps = 1e-6F;
     NormWeight norm_weight = NormWeight::kPlain;
-    const RotaryEmbedding* rotary = nullptr;  // of the model, which outlives the layers
+    std::optional<kernels::PositionScale> query_scale = {};  // of q after the rotation
+    const RotaryEmbedding* rotary = nullptr;                 // of the model, which outlives the layers; null: q and k do not turn
   };
   SelfAttention(Builder& builder, const Spec& spec);
 
@@ -43,13 +45,16 @@ class SelfAttention : public AttentionBlock {
   void bind_kv_cache(const KvBinding& binding) override { attention_.bind_kv_cache(binding); }
 
  private:
-  const RotaryEmbedding& rotary_;
+  void describe_head_norms(Graph& graph, Value q, Value k) const;
+
+  const RotaryEmbedding* rotary_;
   int64_t q_size_, kv_size_;
   std::unique_ptr<QKVParallelLinear> qkv_proj_;
   std::unique_ptr<AttentionSinks> sinks_;  // null: none
   Attention attention_;
   std::unique_ptr<RowParallelLinear> o_proj_;
   QkNorm qk_norm_;
+  std::optional<kernels::PositionScale> query_scale_;
   std::unique_ptr<RMSNorm> q_norm_, k_norm_;  // null without one
 };
 

@@ -53,8 +53,10 @@ ParallelLMHead::ParallelLMHead(Builder& builder, const Spec& spec)
 LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec)
     : CustomOp(kLayerName, builder.custom_ops, builder.session),
       head_(spec.head),
+      scale_(spec.scale),
       softcap_(spec.softcap),
       take_rows_(bind<platform::ops::TakeRows>()),
+      scale_by_(bind<platform::ops::Scale>()),
       soft_cap_(bind<platform::ops::SoftCap>()) {
   auto target = head_.lora_target(lora::TargetKind::kHead, spec.name);
   if (target.name != head_.prefix()) target.tied_to = head_.prefix();
@@ -71,6 +73,7 @@ void LogitsProcessor::forward(const platform::Context& ctx, MatrixView<const flo
     wanted = taken;
   }
   multiply(ctx, wanted, rows, logits, lora);
+  if (scale_ != 1) scale_by_(ctx, logits, scale_);
   if (softcap_ > 0) soft_cap_(ctx, logits, softcap_);
 }
 

@@ -43,7 +43,8 @@ class LogitsProcessor : public platform::CustomOp {
   struct Spec {
     const LinearBase& head;  // the LM head, or the embedding of a model with tied weights; it outlives this
     std::string name;        // by which adapters know it either way
-    float softcap = 0;       // > 0: every logit becomes softcap·tanh(logit / softcap)
+    float scale = 1;         // what every logit is multiplied by
+    float softcap = 0;       // > 0: it becomes softcap·tanh(logit / softcap) then
   };
   LogitsProcessor(Builder& builder, const Spec& spec);
   virtual ~LogitsProcessor() = default;
@@ -58,8 +59,9 @@ class LogitsProcessor : public platform::CustomOp {
 
   const LinearBase& head_;
   int lora_target_;
-  float softcap_;
+  float scale_, softcap_;
   const platform::OpOf<platform::ops::TakeRows>& take_rows_;
+  const platform::OpOf<platform::ops::Scale>& scale_by_;
   const platform::OpOf<platform::ops::SoftCap>& soft_cap_;
 };
 

@@ -31,8 +31,11 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .sees_later = spec.sees_later,
           .sinks = spec.attention_sinks,
           .qk_norm = spec.qk_norm,
+          .q_norm_name = spec.q_norm_name,
+          .k_norm_name = spec.k_norm_name,
           .rms_norm_eps = spec.rms_norm_eps,
           .norm_weight = spec.norm_weight,
+          .query_scale = spec.query_scale,
           .rotary = rotary};
 }
 
@@ -57,26 +60,41 @@ GatedMlp::Spec mlp_spec(const DecoderSpec& spec, const std::string& prefix) {
           .intermediate = spec.intermediate,
           .hidden_act = spec.hidden_act,
           .bias = spec.mlp_bias,
-          .merged_gate_up = spec.merged_projections};
+          .merged_gate_up = spec.merged_projections || spec.merged_gate_up};
 }
 
-// A block and its norms: h += block(norm(h)), or h += post_norm(block(norm(h))).
+// y = norm(x)
+void add_norm(Graph& graph, const DecoderSpec& spec, const RMSNorm& norm, const layers::Value& x, const layers::Value& y) {
+  if (!spec.centred_norms) return graph.add(layers::NormStep{&norm, x, y});
+  graph.add(layers::SubtractMeanStep{x, y});
+  graph.add(layers::NormStep{&norm, y, y});
+}
+
+// A block and its norms: h += factor · post_norm(block(norm(h))), of which a family has the norms before, after, or both.
 template <class Block>
 struct NormedBlock {
-  std::unique_ptr<RMSNorm> norm;
+  std::unique_ptr<RMSNorm> norm;  // null: none, as the other
   std::unique_ptr<Block> block;
-  std::unique_ptr<RMSNorm> post_norm = {};  // null: none
+  std::unique_ptr<RMSNorm> post_norm = {};
 
-  void describe(Graph& graph) const {
+  layers::Value describe_norm(Graph& graph, const DecoderSpec& spec) const {
+    if (norm == nullptr) return graph.residual();
+    const auto x = graph.matrix(spec.hidden);
+    add_norm(graph, spec, *norm, graph.residual(), x);
+    return x;
+  }
+
+  void describe_block(Graph& graph, const DecoderSpec& spec, const layers::Value& x) const {
     const auto h = graph.residual();
-    const auto x = graph.matrix(h.cols);
-    graph.add(layers::NormStep{norm.get(), h, x});
-    if (post_norm == nullptr) return block->describe(graph, x, {h, true});
+    if (post_norm == nullptr && spec.residual_multiplier == 1) return block->describe(graph, x, {h, true});
     const auto y = graph.matrix(h.cols);
     block->describe(graph, x, {y, false});
-    graph.add(layers::NormStep{post_norm.get(), y, y});
+    if (post_norm != nullptr) add_norm(graph, spec, *post_norm, y, y);
+    if (spec.residual_multiplier != 1) graph.add(layers::ScaleStep{y, spec.residual_multiplier});
     graph.add(layers::AddStep{y, h});
   }
+
+  void describe(Graph& graph, const DecoderSpec& spec) const { describe_block(graph, spec, describe_norm(graph, spec)); }
 };
 
 layers::FusedMoE::Spec moe_spec(const DecoderSpec& spec, const std::string& prefix) {
@@ -174,21 +192,23 @@ class DecoderModel : public Model {
     const std::string prefix = "model.layers." + std::to_string(index);
     const auto norm = [&](std::string_view name) { return make_norm(builder, fmt::format("{}.{}", prefix, name)); };
     const auto* rotary = spec_.sliding_window[index] > 0 && window_rotary_ ? window_rotary_.get() : rotary_.get();
+    if (!spec_.rotates.empty() && !spec_.rotates[index]) rotary = nullptr;
     DecoderLayer layer;
-    layer.attention.norm = norm("input_layernorm");
+    const auto& names = spec_.norm_names;
+    if (spec_.pre_norms) layer.attention.norm = norm(names.attention);
     if (spec_.latent) {
       layer.attention.block = builder.make<layers::LatentAttention>(latent_spec(spec_, prefix + ".self_attn", rotary));
     } else {
       layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary));
     }
-    if (spec_.post_norms) layer.attention.post_norm = norm("post_attention_layernorm");
-    layer.mlp.norm = norm(spec_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
+    if (spec_.post_norms) layer.attention.post_norm = norm(names.after_attention);
+    if (spec_.pre_norms && !spec_.parallel_blocks) layer.mlp.norm = norm(spec_.post_norms ? names.mlp : names.after_attention);
     if (spec_.moe && spec_.moe->layers[index]) {
       layer.mlp.block = builder.make<layers::FusedMoE>(moe_spec(spec_, fmt::format("{}.{}", prefix, spec_.moe->block)));
     } else {
       layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
     }
-    if (spec_.post_norms) layer.mlp.post_norm = norm("post_feedforward_layernorm");
+    if (spec_.post_norms) layer.mlp.post_norm = norm(names.after_mlp);
     return layer;
   }
 
@@ -196,10 +216,16 @@ class DecoderModel : public Model {
     const auto h = graph_.residual();
     if (spec_.embedding_scale != 1) graph_.add(layers::ScaleStep{h, spec_.embedding_scale});
     for (const auto& layer : layers_) {
-      layer.attention.describe(graph_);
-      layer.mlp.describe(graph_);
+      if (spec_.parallel_blocks) {
+        const auto x = layer.attention.describe_norm(graph_, spec_);
+        layer.attention.describe_block(graph_, spec_, x);
+        layer.mlp.describe_block(graph_, spec_, x);
+      } else {
+        layer.attention.describe(graph_, spec_);
+        layer.mlp.describe(graph_, spec_);
+      }
     }
-    graph_.add(layers::NormStep{norm_.get(), h, h});
+    add_norm(graph_, spec_, *norm_, h, h);
     graph_.place();
   }
 

@@ -39,6 +39,12 @@ struct LatentSpec {
   bool bias = false;
 };
 
+// What a layer's four norms are called. Of two before the blocks the second is called as the second of four.
+struct NormNames {
+  std::string_view attention = "input_layernorm", after_attention = "post_attention_layernorm";
+  std::string_view mlp = "pre_feedforward_layernorm", after_mlp = "post_feedforward_layernorm";
+};
+
 struct DecoderSpec {
   int64_t hidden = 0;
   int64_t intermediate = 0;
@@ -56,6 +62,7 @@ struct DecoderSpec {
   bool sees_later = false;  // each token sees those after it too, in its window: of models that give no text
   bool mlp_bias = false;
   bool merged_projections = false;  // the checkpoint has qkv_proj and gate_up_proj, not their parts
+  bool merged_gate_up = false;      // it has gate_up_proj
   layers::QkNorm qk_norm = layers::QkNorm::kNone;
   layers::NormWeight norm_weight = layers::NormWeight::kPlain;  // how every norm's weight is stored
   bool post_norms = false;                    // h += norm(block(norm(h))): what a block gives is normed too, before it is added
@@ -63,6 +70,17 @@ struct DecoderSpec {
   float attention_softcap = 0;                // > 0: of q·k, see AttentionParams
   float logit_softcap = 0;                    // > 0: of the logits
   float embedding_scale = 1;                  // what embeddings are multiplied by
+
+  NormNames norm_names = {};
+  std::string_view q_norm_name = "q_norm", k_norm_name = "k_norm";
+  bool pre_norms = true;                                   // false: h += norm(block(h)), with post_norms
+  bool centred_norms = false;                              // norms subtract the row's mean first: LayerNorm without a bias
+  bool parallel_blocks = false;                            // h += attention(x) + mlp(x) with x = norm(h), and no other norm
+  float residual_multiplier = 1;                           // of what a block gives, before it is added
+  float logit_scale = 1;                                   // what logits are multiplied by
+  std::optional<kernels::PositionScale> query_scale = {};  // of q besides, by its position
+  std::vector<bool> rotates = {};                          // per layer, whether q and k turn with the position; empty: in each
+
   std::optional<MoeSpec> moe = {};
   std::optional<LatentSpec> latent = {};
   bool tie_word_embeddings = false;

@@ -79,6 +79,12 @@ Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOp
   return spec;
 }
 
+Result<kernels::RotaryParams> read_window_rotary(const io::ConfigMap& config, const kernels::RotaryParams& other) {
+  kernels::RotaryParams rotary{.head_dim = other.head_dim, .rotary_dim = other.rotary_dim, .max_positions = other.max_positions};
+  CHORAL_TRY(rotary.theta, config.get_double_or("rope_local_base_freq", rotary.theta));
+  return rotary;
+}
+
 Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int64_t layers, int64_t window) {
   CHORAL_TRY(const auto types, config.get_strings("layer_types"));
   if (std::ssize(types) != layers) {
@@ -90,6 +96,10 @@ Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int
       return unsupported("{}: '{}' is not known here; known: full_attention, sliding_attention", config.path_of("layer_types"),
                          printable(type));
     }
+    if (type == "sliding_attention" && window == 0) {
+      return corrupt("{}: a layer has a window, but {} says none", config.path_of("layer_types"),
+                     config.path_of("sliding_window"));
+    }
     windows.push_back(type == "sliding_attention" ? window : 0);
   }
   return windows;
@@ -97,8 +107,10 @@ Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int
 
 Result<std::vector<int64_t>> read_alternating_windows(const io::ConfigMap& config, int64_t layers, int64_t pattern,
                                                       int64_t absent) {
-  CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", absent, io::kPositive));
+  const bool is_null = config.object().find("sliding_window") != nullptr && !config.contains("sliding_window");
+  CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", is_null ? 0 : absent, io::kPositive));
   if (config.contains("layer_types")) return read_layer_windows(config, layers, window);
+  if (is_null) return corrupt("{} is null, and there are no layer_types", config.path_of("sliding_window"));
   std::vector<int64_t> windows(layers, window);
   for (int64_t i = pattern - 1; i < layers; i += pattern) windows[i] = 0;
   return windows;

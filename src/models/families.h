@@ -30,6 +30,9 @@ Result<DecoderSpec> read_qwen3_spec(const io::ConfigMap& config, const ModelOpti
 Result<std::vector<int64_t>> read_alternating_windows(const io::ConfigMap& config, int64_t layers, int64_t pattern,
                                                       int64_t absent);
 
+// The rotation of layers with a window where they do not share `other`'s base and scaling: rope_local_base_freq, unscaled.
+Result<kernels::RotaryParams> read_window_rotary(const io::ConfigMap& config, const kernels::RotaryParams& other);
+
 // `window` in the layers that `layer_types` calls sliding_attention, 0 in the others.
 Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int64_t layers, int64_t window);
 

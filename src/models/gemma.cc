@@ -57,9 +57,7 @@ Result<std::unique_ptr<Model>> make_gemma3(const io::ConfigMap& config, const Mo
     for (int64_t& window : spec.sliding_window) window = window > 0 ? window / 2 + 1 : 0;
   }
   if (!config.contains("rope_theta")) spec.rotary.theta = 1e6;
-  spec.window_rotary = kernels::RotaryParams{
-      .head_dim = spec.rotary.head_dim, .rotary_dim = spec.rotary.rotary_dim, .max_positions = spec.rotary.max_positions};
-  CHORAL_TRY(spec.window_rotary->theta, config.get_double_or("rope_local_base_freq", 10000));
+  CHORAL_TRY(spec.window_rotary, read_window_rotary(config, spec.rotary));
   return make_decoder(std::move(spec), options);
 }
 

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "kernels/activation/activation.h"
+#include "kernels/activation/row_changes.h"
 #include "kernels/attention/attention.h"
 #include "kernels/fused/moe_gating.h"
 #include "kernels/gemm/grouped_matmul.h"
@@ -77,6 +78,7 @@ using Epilogue = kernels::Epilogue;
 using KvCacheView = kernels::KvCacheView;
 using AttentionParams = kernels::AttentionParams;
 using ClampedSwiglu = kernels::ClampedSwiglu;
+using PositionScale = kernels::PositionScale;
 using QuantisedRows = kernels::QuantisedRows;
 
 // Of adapters' matrices in the device's memory.

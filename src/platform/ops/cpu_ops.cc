@@ -79,6 +79,12 @@ void AddBias::forward_cpu(const Context& ctx, Weight bias, Out y) {
 
 void Scale::forward_cpu(const Context& ctx, Out x, float factor) { kernels::scale_rows(ctx.kernel, x, factor); }
 
+void ScaleByPosition::forward_cpu(const Context& ctx, const PositionScale& scale, Indices positions, Out x) {
+  kernels::scale_by_position(ctx.kernel, scale, positions.host, x);
+}
+
+void SubtractMean::forward_cpu(const Context& ctx, In x, Out y) { kernels::subtract_mean(ctx.kernel, x, y); }
+
 void MoeGating::forward_cpu(const Context& ctx, In logits, const kernels::MoeGating& gating, MatrixView<int32_t> ids,
                             Out weights) {
   kernels::moe_gating_top_k(ctx.kernel, logits, gating, ids, weights);

@@ -93,6 +93,21 @@ void Scale::forward_native(const Context&, Out x, float factor) {
   }
 }
 
+void ScaleByPosition::forward_native(const Context&, const PositionScale& scale, Indices positions, Out x) {
+  for (int64_t i = 0; i < x.rows; ++i) {
+    for (float& value : x.row_span(i)) value *= scale.at(positions.host[i]);
+  }
+}
+
+void SubtractMean::forward_native(const Context&, In x, Out y) {
+  for (int64_t i = 0; i < x.rows; ++i) {
+    double sum = 0;
+    for (int64_t c = 0; c < x.cols; ++c) sum += x.row(i)[c];
+    const auto mean = static_cast<float>(sum / static_cast<double>(x.cols));
+    for (int64_t c = 0; c < x.cols; ++c) y.row(i)[c] = x.row(i)[c] - mean;
+  }
+}
+
 void MoeGating::forward_native(const Context&, In logits, const kernels::MoeGating& gating, MatrixView<int32_t> ids,
                                Out weights) {
   for (int64_t t = 0; t < logits.rows; ++t) {

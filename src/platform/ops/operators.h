@@ -182,6 +182,23 @@ struct Scale : OpTraits {
   static Status conform(Conformance&);
 };
 
+// row i *= scale at positions[i] (kernels/activation/row_changes.h)
+struct ScaleByPosition : OpTraits {
+  CHORAL_OP(scale_by_position);
+  static constexpr std::string_view kHostsOwn = "few families have it";
+  using Call = void(const Context&, const PositionScale& scale, Indices positions, Out x);
+  static Call forward_cpu, forward_native;
+};
+
+// y = x - mean(x), row by row; x and y may be the same
+struct SubtractMean : OpTraits {
+  CHORAL_OP(subtract_mean);
+  static constexpr std::string_view kHostsOwn = ScaleByPosition::kHostsOwn;
+  static constexpr ShapeRule kShape = shape_of::same_as_first;
+  using Call = void(const Context&, In x, Out y);
+  static Call forward_cpu, forward_native;
+};
+
 // The experts of each row and their weights, from the router's logits (kernels/fused/moe_gating.h). ids, weights [rows, top_k]
 struct MoeGating : OpTraits {
   CHORAL_OP(moe_gating);
@@ -409,13 +426,14 @@ struct MatmulQuantised : OpTraits {
 }  // namespace ops
 
 // In the order in which tables are shown.
-using AllOps = OpList<ops::Matmul, ops::PackedLoRAShrink, ops::PackedLoRAExpand, ops::PackedLoRAAbsorb, ops::BgmvShrink,
-                      ops::BgmvExpand, ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice,
-                      ops::BgmvScale, ops::GatherRows, ops::TakeRows, ops::Add, ops::AddBias, ops::Scale, ops::MoeGating,
-                      ops::MoeCombine, ops::SoftCap, ops::Sample, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding,
-                      ops::SiluAndMul, ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention,
-                      ops::AddRmsNorm, ops::AddRmsNormBias, ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul,
-                      ops::LoRAShrink, ops::LoRAExpand, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+using AllOps =
+    OpList<ops::Matmul, ops::PackedLoRAShrink, ops::PackedLoRAExpand, ops::PackedLoRAAbsorb, ops::BgmvShrink, ops::BgmvExpand,
+           ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows,
+           ops::TakeRows, ops::Add, ops::AddBias, ops::Scale, ops::ScaleByPosition, ops::SubtractMean, ops::MoeGating,
+           ops::MoeCombine, ops::SoftCap, ops::Sample, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul,
+           ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::AddRmsNormBias,
+           ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul, ops::LoRAShrink, ops::LoRAExpand, ops::RmsNormQuantise,
+           ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();
