@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 
+#include "io/class_defaults.h"
 #include "io/dense_stages.h"
 #include "io/model_location.h"
 #include "io/text_half.h"
@@ -187,7 +188,7 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
     out.erase("dtype");
   }
   CHORAL_RETURN_IF_ERROR(adopt_experts(config, out));
-  return ConfigMap(std::move(out), config.source());
+  return with_class_defaults(ConfigMap(std::move(out), config.source()));
 }
 
 // Who names a file of weights has its folder in mind.
