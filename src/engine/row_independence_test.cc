@@ -103,6 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, RowIndependenceTest,
                          ::testing::Values(Tested{"tiny-gpt-oss", "w8a8_dynamic"}, Tested{"tiny-qwen3moe", "w8a8_dynamic"},
                                            Tested{"tiny-olmoe", "w8a8_dynamic"}, Tested{"tiny-deepseek-v2", "w8a8_dynamic"},
                                            Tested{"tiny-llama3", "w8a8_dynamic"}, Tested{"tiny-qwen2", "w8a8_dynamic"},
+                                           Tested{"tiny-glm4", "w8a8_dynamic"}, Tested{"tiny-cohere2", "w8a8_dynamic"},
                                            Tested{"tiny-llama3", "auto", "int8"}, Tested{"tiny-deepseek-v2", "auto", "int8"},
                                            Tested{"tiny-gemma3", "auto", "int8"}, Tested{"tiny-gpt-oss", "w8a8_dynamic", "int8"}),
                          name_of);

@@ -1,4 +1,6 @@
 // What GGUF metadata says of one family alone, and what its files leave to their readers.
+#include <cmath>
+
 #include "io/gguf_translation.h"
 
 namespace choral::io {
@@ -9,6 +11,14 @@ Status GgufTranslation::family() {
   if (architecture_.name == "deepseek2") return deepseek();
   if (architecture_.name == "gpt-oss") return gpt_oss();
   if (architecture_.name == "olmoe") return olmoe();
+  if (architecture_.hf_class == "Olmo3ForCausalLM") return olmo3();
+  if (architecture_.name == "granite") return granite();
+  if (architecture_.name == "mistral3") return mistral3();
+  if (architecture_.name == "chatglm" || architecture_.name == "glm4") return glm();
+  if (architecture_.name == "exaone4") return exaone4();
+  if (architecture_.layer_norm) return cohere();
+  if (architecture_.name == "ernie4_5") out_.set("use_bias", file_.contains("blk.0.attn_q.bias"));
+  if (architecture_.name == "seed_oss") out_.set("attention_out_bias", file_.contains("blk.0.attn_output.bias"));
   return {};
 }
 
@@ -127,11 +137,96 @@ Status GgufTranslation::olmoe() {
   return copy_double("attention.clamp_kqv", "clip_qkv", out_);
 }
 
+// Which layers have the window: said one by one, or by the period, whose last layer has none. Absent: `period`.
+Status GgufTranslation::layer_types(int64_t period) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  CHORAL_TRY(const int64_t layers, metadata().get_int(key("block_count"), {1, 4096}));
+  const ConfigValue* said = metadata().find(key(kPattern));
+  const ConfigArray* each = said == nullptr ? nullptr : said->if_array();
+  if (each == nullptr) {
+    CHORAL_TRY(period, count_or(kPattern, period));
+  } else if (std::ssize(*each) < layers) {
+    return corrupt("{} has {} entries for {} layers", metadata().path_of(key(kPattern)), each->size(), layers);
+  }
+  ConfigArray types;
+  for (int64_t i = 0; i < layers; ++i) {
+    bool windowed = (i + 1) % period != 0;
+    if (each != nullptr) {
+      const ConfigValue& value = (*each)[i];
+      if (value.if_bool() == nullptr && !value.as_int()) {
+        return corrupt("{}[{}] is {}, neither true nor false", metadata().path_of(key(kPattern)), i, value.type_name());
+      }
+      windowed = value.if_bool() != nullptr ? *value.if_bool() : *value.as_int() != 0;
+    }
+    types.push_back(windowed ? "sliding_attention" : "full_attention");
+  }
+  out_.set("layer_types", std::move(types));
+  return {};
+}
+
+Status GgufTranslation::olmo3() {
+  out_.set("rope_local_base_freq", *out_.find("rope_theta"));
+  CHORAL_RETURN_IF_ERROR(copy_double("rope.freq_base_swa", "rope_local_base_freq", out_));
+  return layer_types(4);
+}
+
+// A file without a scale of q·k means what others mean, where the configuration class means 1. Its models of attention layers
+// alone may turn nothing with the position.
+Status GgufTranslation::granite() {
+  CHORAL_TRY(const bool rotates, metadata().get_bool_or(key("rope.scaling.finetuned"), true));
+  if (!rotates)
+    return unsupported("{} is false: Granite without rotation is not implemented",
+                       metadata().path_of(key("rope.scaling.finetuned")));
+  out_.set("attention_multiplier", 1 / std::sqrt(static_cast<double>(head_dim_)));
+  for (const auto& [gguf, hf] :
+       {std::pair("attention.scale", "attention_multiplier"), std::pair("embedding_scale", "embedding_multiplier"),
+        std::pair("residual_scale", "residual_multiplier"), std::pair("logit_scale", "logits_scaling")}) {
+    CHORAL_RETURN_IF_ERROR(copy_double(gguf, hf, out_));
+  }
+  return {};
+}
+
+// Files of Mistral Small 3 have this name too, without what Ministral 3 has.
+Status GgufTranslation::mistral3() {
+  if (has("attention.temperature_scale")) return {};  // with the rotary scaling
+  out_.set("architectures", ConfigArray{"MistralForCausalLM"});
+  out_.set("model_type", "mistral");
+  if (out_.find("sliding_window") == nullptr) out_.set("sliding_window", ConfigValue());
+  return {};
+}
+
+Status GgufTranslation::glm() {
+  for (const char* name : {"rope.dimension_sections", "nextn_predict_layers"}) {
+    if (has(name)) return unsupported("{}: files of GLM-4 that have it are not read", metadata().path_of(key(name)));
+  }
+  return {};
+}
+
+// The largest one's first files say nothing of its windows.
+Status GgufTranslation::exaone4() {
+  constexpr int64_t kLayersOfLargest = 64, kWindow = 4096;
+  CHORAL_TRY(const int64_t layers, count("block_count"));
+  if (layers == kLayersOfLargest && out_.find("sliding_window") == nullptr) out_.set("sliding_window", kWindow);
+  if (out_.find("sliding_window") != nullptr) return layer_types(4);
+  out_.set("sliding_window", ConfigValue());
+  return {};
+}
+
+Status GgufTranslation::cohere() {
+  CHORAL_RETURN_IF_ERROR(copy_double("logit_scale", "logit_scale", out_));
+  out_.set("use_qk_norm", file_.contains("blk.0.attn_q_norm.weight"));
+  return architecture_.name == "cohere2" ? layer_types(4) : Status();
+}
+
 // What the family's scaling has and the keys of yarn do not say. DeepSeek's two mscales are one in every file, a tenth of which
 // is its logarithm's multiplier; gpt-oss's range of frequencies is not cut to whole numbers.
 Status GgufTranslation::yarn_of_family(ConfigObject& scaling) const {
   constexpr std::string_view kMultiplier = "rope.scaling.yarn_log_multiplier";
   if (architecture_.name == "gpt-oss") scaling.set("truncate", false);
+  if (architecture_.name == "mistral3") {
+    scaling.set("mscale", 1.0), scaling.set("mscale_all_dim", 1.0);  // which cancel each other
+    return copy_double("attention.temperature_scale", "llama_4_scaling_beta", scaling);
+  }
   if (architecture_.name != "deepseek2" || !has(kMultiplier)) return {};
   CHORAL_TRY(const double multiplier, metadata().get_double(key(kMultiplier), {0, 1e3}));
   const double mscale = as_written(static_cast<float>(as_written(multiplier) * 10));

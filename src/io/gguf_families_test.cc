@@ -228,6 +228,101 @@ TEST(GgufGptOss, ItsYarnIsNotCutToWholeNumbers) {
   EXPECT_EQ(field(spec, "num_experts"), "4");
 }
 
+std::string pattern(std::initializer_list<bool> layers) {
+  std::string out = le<uint32_t>(7) + le<uint64_t>(layers.size());
+  for (const bool windowed : layers) out += windowed ? '\1' : '\0';
+  return out;
+}
+
+constexpr const char* kTypes = "layer_types";
+
+TEST(GgufOlmo, AWindowTellsThirdFromSecond) {
+  GgufSpec spec = base("olmo2");
+  EXPECT_EQ(field(spec, "architectures"), R"(["Olmo2ForCausalLM"])");
+  put(spec, GgufSpec::kv_f32("olmo2.rope.freq_base", 5e5F));
+  put(spec, GgufSpec::kv_u32("olmo2.attention.sliding_window", 16));
+  EXPECT_EQ(field(spec, "architectures"), R"(["Olmo3ForCausalLM"])");
+  EXPECT_EQ(field(spec, "rope_local_base_freq"), "500000.0");
+  EXPECT_EQ(field(spec, kTypes), R"(["sliding_attention", "sliding_attention"])");
+  put(spec, GgufSpec::kv("olmo2.attention.sliding_window_pattern", 9, pattern({false, true})));
+  EXPECT_EQ(field(spec, kTypes), R"(["full_attention", "sliding_attention"])");
+  put(spec, GgufSpec::kv_u32("olmo2.attention.sliding_window_pattern", 2));
+  EXPECT_EQ(field(spec, kTypes), R"(["sliding_attention", "full_attention"])");
+  put(spec, GgufSpec::kv("olmo2.attention.sliding_window_pattern", 9, pattern({false})));
+  EXPECT_THAT(field(spec, kTypes), HasSubstr("has 1 entries for 2 layers"));
+  put(spec, GgufSpec::kv_u32("olmo2.attention.sliding_window_pattern", 0));
+  EXPECT_THAT(field(spec, kTypes), HasSubstr("sliding_window_pattern is 0"));
+}
+
+TEST(GgufGranite, ItsMultipliersHaveOtherNames) {
+  GgufSpec spec = base("granite");
+  EXPECT_EQ(field(spec, "attention_multiplier"), "0.25") << "what its readers take for a file that has none";
+  put(spec, GgufSpec::kv_f32("granite.attention.scale", 0.5F));
+  put(spec, GgufSpec::kv_f32("granite.embedding_scale", 12));
+  put(spec, GgufSpec::kv_f32("granite.residual_scale", 0.22F));
+  put(spec, GgufSpec::kv_f32("granite.logit_scale", 8));
+  EXPECT_EQ(field(spec, "attention_multiplier"), "0.5");
+  EXPECT_EQ(field(spec, "embedding_multiplier"), "12.0");
+  EXPECT_EQ(field(spec, "residual_multiplier"), "0.22");
+  EXPECT_EQ(field(spec, "logits_scaling"), "8.0");
+  put(spec, GgufSpec::kv("granite.rope.scaling.finetuned", 7, std::string(1, '\0')));
+  EXPECT_THAT(field(spec, "logits_scaling"), HasSubstr("granite.rope.scaling.finetuned is false"));
+}
+
+TEST(GgufMistral3, ItsQueriesGrowOrItIsMistral) {
+  GgufSpec spec = base("mistral3");
+  EXPECT_EQ(field(spec, "architectures"), R"(["MistralForCausalLM"])");
+  EXPECT_EQ(field(spec, "sliding_window"), "null");
+  put(spec, GgufSpec::kv_string("mistral3.rope.scaling.type", "yarn"));
+  put(spec, GgufSpec::kv_f32("mistral3.rope.scaling.factor", 16));
+  put(spec, GgufSpec::kv_u32("mistral3.rope.scaling.original_context_length", 64));
+  put(spec, GgufSpec::kv_f32("mistral3.attention.temperature_scale", 0.1F));
+  EXPECT_EQ(field(spec, "architectures"), R"(["Ministral3ForCausalLM"])");
+  EXPECT_EQ(field(spec, "rope_scaling"), R"({"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 64, )"
+                                         R"("mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1})");
+}
+
+TEST(GgufGlm, PositionsInSectionsAreRefused) {
+  GgufSpec spec = base("glm4");
+  EXPECT_EQ(field(spec, "architectures"), R"(["Glm4ForCausalLM"])");
+  put(spec, GgufSpec::kv_u32("glm4.nextn_predict_layers", 1));
+  EXPECT_THAT(field(spec, "hidden_size"), HasSubstr("glm4.nextn_predict_layers"));
+}
+
+TEST(GgufExaone4, OneWithoutAWindowSaysSo) {
+  GgufSpec spec = base("exaone4");
+  EXPECT_EQ(field(spec, "sliding_window"), "null");
+  EXPECT_EQ(field(spec, kTypes), "absent");
+  put(spec, GgufSpec::kv_u32("exaone4.attention.sliding_window", 16));
+  EXPECT_EQ(field(spec, kTypes), R"(["sliding_attention", "sliding_attention"])");
+  spec = base("exaone4");
+  put(spec, GgufSpec::kv_u32("exaone4.block_count", 64));
+  EXPECT_EQ(field(spec, "sliding_window"), "4096") << "of the largest, in its first files";
+}
+
+TEST(GgufCohere, ItsNormsHaveAnEpsilonOfTheirOwn) {
+  GgufSpec spec = base("cohere2");
+  EXPECT_THAT(field(spec, "layer_norm_eps"), HasSubstr("cohere2.attention.layer_norm_epsilon is missing"));
+  put(spec, GgufSpec::kv_f32("cohere2.attention.layer_norm_epsilon", 1e-5F));
+  put(spec, GgufSpec::kv_f32("cohere2.logit_scale", 0.25F));
+  put(spec, GgufSpec::kv_u32("cohere2.attention.sliding_window", 16));
+  EXPECT_EQ(field(spec, "layer_norm_eps"), "1e-05");
+  EXPECT_EQ(field(spec, "rms_norm_eps"), "absent");
+  EXPECT_EQ(field(spec, "logit_scale"), "0.25");
+  EXPECT_EQ(field(spec, kTypes), R"(["sliding_attention", "sliding_attention"])");
+}
+
+TEST(GgufBiases, OfOneFieldOrTwo) {
+  GgufSpec spec = base("ernie4_5");
+  EXPECT_EQ(field(spec, "use_bias"), "false");
+  spec.tensors.push_back({"blk.0.attn_q.bias", {2}, 0, floats(2)});
+  EXPECT_EQ(field(spec, "use_bias"), "true");
+  spec = base("seed_oss");
+  spec.tensors.push_back({"blk.0.attn_q.bias", {2}, 0, floats(2)});
+  EXPECT_EQ(field(spec, "attention_bias"), "true");
+  EXPECT_EQ(field(spec, "attention_out_bias"), "false");
+}
+
 // The Hugging Face names of the tensors, or the error.
 std::vector<std::string> names_of(const GgufSpec& spec) {
   return with_file(spec, [](const auto& path) -> std::vector<std::string> {

@@ -1,4 +1,7 @@
 // The configuration in Hugging Face words -> GGUF metadata: model_config_gguf.cc backwards.
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "io/gguf_names.h"
@@ -25,6 +28,9 @@ Status check_usual(const ConfigMap& config) {
   return {};
 }
 
+constexpr std::string_view kWritten[] = {"GraniteForCausalLM", "LlamaForCausalLM", "MistralForCausalLM",
+                                         "Qwen2ForCausalLM",   "Qwen3ForCausalLM", "SmolLM3ForCausalLM"};
+
 class Writer {
  public:
   Writer(const ConfigMap& config, const GgufArchitecture& architecture) : config_(config), prefix_(architecture.name) {}
@@ -44,6 +50,8 @@ class Writer {
     set("attention.layer_norm_rms_epsilon", eps);
     set("rope.freq_base", theta);
     CHORAL_RETURN_IF_ERROR(rope_scaling());
+    if (prefix_ == "granite") CHORAL_RETURN_IF_ERROR(granite());
+    if (prefix_ == "smollm3") CHORAL_RETURN_IF_ERROR(smollm3());
     return std::move(out_);
   }
 
@@ -91,6 +99,27 @@ class Writer {
     return {};
   }
 
+  Status granite() {
+    for (const auto& [gguf, hf] :
+         {std::pair("attention.scale", "attention_multiplier"), std::pair("embedding_scale", "embedding_multiplier"),
+          std::pair("residual_scale", "residual_multiplier"), std::pair("logit_scale", "logits_scaling")}) {
+      CHORAL_TRY(const double value, config_.get_double_or(hf, 1.0));
+      set(gguf, value);
+    }
+    return {};
+  }
+
+  // Every reader of these files leaves every fourth layer unturned.
+  Status smollm3() const {
+    CHORAL_TRY(const int64_t interval, config_.get_int_or("no_rope_layer_interval", 4));
+    CHORAL_TRY(const auto rotates, config_.get_ints_or_empty("no_rope_layers"));
+    bool usual = !rotates.empty() || interval == 4;
+    for (size_t i = 0; i < rotates.size(); ++i) usual = usual && (rotates[i] != 0) == ((i + 1) % 4 != 0);
+    if (usual) return {};
+    return unsupported("{}: GGUF files of this family are read as if every fourth layer did not turn q and k, and no other",
+                       config_.path_of("no_rope_layers"));
+  }
+
   const ConfigMap& config_;
   std::string_view prefix_;
   GgufMetadata out_;
@@ -103,10 +132,10 @@ Result<GgufMetadata> gguf_metadata_of(const ConfigMap& config) {
   for (const auto& name : classes) {
     // llama.cpp has no architecture of Mistral's own: its equations are llama's.
     const auto architecture = gguf_architecture_of(name == "MistralForCausalLM" ? "LlamaForCausalLM" : name);
-    if (architecture && architecture->in_layer.empty()) return Writer(config, *architecture).run();
+    const bool written = std::find(std::begin(kWritten), std::end(kWritten), name) != std::end(kWritten);
+    if (architecture && written) return Writer(config, *architecture).run();
   }
-  return unsupported("{}: GGUF files are written of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM",
-                     config.path_of("architectures"));
+  return unsupported("{}: GGUF files are written of {}", config.path_of("architectures"), fmt::join(kWritten, ", "));
 }
 
 Status put_gguf_sampling(const ConfigMap& generation_config, GgufMetadata& out) {

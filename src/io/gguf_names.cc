@@ -13,6 +13,8 @@ namespace {
 constexpr std::array<GgufRenaming, 3> kFourNorms{{{"post_attention_norm", "post_attention_layernorm"},
                                                   {"ffn_norm", "pre_feedforward_layernorm"},
                                                   {"post_ffw_norm", "post_feedforward_layernorm"}}};
+constexpr std::array<GgufRenaming, 2> kNormsAfter{
+    {{"post_attention_norm", "post_attention_layernorm"}, {"post_ffw_norm", "post_feedforward_layernorm"}}};
 constexpr std::array<GgufRenaming, 4> kExperts{{{"ffn_gate_inp", "mlp.gate"},
                                                 {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
                                                 {"ffn_up_exps", "mlp.experts.*.up_proj"},
@@ -44,7 +46,18 @@ constexpr std::array<GgufRenaming, 4> kSinks{{{"attn_sinks.weight", "self_attn.s
                                               {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
 constexpr std::array<GgufJoint, 1> kGateAndUp{
     {{.hf = "mlp.experts.*.gate_up_proj", .first = "ffn_gate_exps", .second = "ffn_up_exps"}}};
+constexpr std::array<GgufRenaming, 4> kMergedWithFourNorms{{{"post_attention_norm", "post_self_attn_layernorm"},
+                                                            {"ffn_norm", "post_attention_layernorm"},
+                                                            {"post_ffw_norm", "post_mlp_layernorm"},
+                                                            {"ffn_up", "mlp.gate_up_proj"}}};
+constexpr std::array<GgufRenaming, 1> kMergedGateUp{{{"ffn_up", "mlp.gate_up_proj"}}};
+constexpr std::array<GgufRenaming, 1> kSecondNorm{{{"post_attention_norm", "post_attention_layernorm"}}};
+constexpr std::array<GgufRenaming, 2> kTurnedHeadNorms{
+    {{"attn_q_norm", "self_attn.query_layernorm"}, {"attn_k_norm", "self_attn.key_layernorm"}}};
 constexpr GgufArchitecture kArchitectures[] = {
+    {.name = "chatglm", .hf_class = "GlmForCausalLM", .model_type = "glm", .in_layer = kMergedGateUp},
+    {.name = "cohere2", .hf_class = "Cohere2ForCausalLM", .model_type = "cohere2", .layer_norm = true},
+    {.name = "command-r", .hf_class = "CohereForCausalLM", .model_type = "cohere", .layer_norm = true},
     {.name = "deepseek2",
      .hf_class = "DeepseekV2ForCausalLM",
      .model_type = "deepseek_v2",
@@ -58,6 +71,8 @@ constexpr GgufArchitecture kArchitectures[] = {
      .sigmoid_gating = true,
      .in_layer = kLatent,
      .joints = kKeysAndValues},
+    {.name = "ernie4_5", .hf_class = "Ernie4_5ForCausalLM", .model_type = "ernie4_5"},
+    {.name = "exaone4", .hf_class = "Exaone4ForCausalLM", .model_type = "exaone4", .in_layer = kNormsAfter},
     {.name = "gemma2", .hf_class = "Gemma2ForCausalLM", .model_type = "gemma2", .norms_hold_one = true, .in_layer = kFourNorms},
     {.name = "gemma3",
      .hf_class = "Gemma3ForCausalLM",
@@ -69,12 +84,18 @@ constexpr GgufArchitecture kArchitectures[] = {
      .model_type = "gemma3_text",
      .norms_hold_one = true,
      .in_layer = kFourNorms},
+    {.name = "glm4", .hf_class = "Glm4ForCausalLM", .model_type = "glm4", .in_layer = kMergedWithFourNorms},
     {.name = "gpt-oss",
      .hf_class = "GptOssForCausalLM",
      .model_type = "gpt_oss",
      .experts = true,
      .in_layer = kSinks,
      .joints = kGateAndUp},
+    {.name = "granite", .hf_class = "GraniteForCausalLM", .model_type = "granite", .interleaved_qk = true},
+    {.name = "hunyuan-dense",
+     .hf_class = "HunYuanDenseV1ForCausalLM",
+     .model_type = "hunyuan_v1_dense",
+     .in_layer = kTurnedHeadNorms},
     {.name = "llama", .hf_class = "LlamaForCausalLM", .model_type = "llama", .interleaved_qk = true},
     {.name = "llama",
      .hf_class = "MixtralForCausalLM",
@@ -83,11 +104,18 @@ constexpr GgufArchitecture kArchitectures[] = {
      .experts = true,
      .in_layer = kExpertsOfMixtral},
     {.name = "mistral", .hf_class = "MistralForCausalLM", .model_type = "mistral", .interleaved_qk = true},
+    {.name = "mistral3", .hf_class = "Ministral3ForCausalLM", .model_type = "ministral3", .interleaved_qk = true},
+    {.name = "olmo2", .hf_class = "Olmo2ForCausalLM", .model_type = "olmo2", .windows = false, .in_layer = kNormsAfter},
+    {.name = "olmo2", .hf_class = "Olmo3ForCausalLM", .model_type = "olmo3", .windows = true, .in_layer = kNormsAfter},
     {.name = "olmoe", .hf_class = "OlmoeForCausalLM", .model_type = "olmoe", .experts = true, .in_layer = kExperts},
     {.name = "phi3", .hf_class = "Phi3ForCausalLM", .model_type = "phi3", .in_layer = kMerged},
     {.name = "qwen2", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2"},
     {.name = "qwen3", .hf_class = "Qwen3ForCausalLM", .model_type = "qwen3"},
     {.name = "qwen3moe", .hf_class = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .experts = true, .in_layer = kExperts},
+    {.name = "qwen2vl", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2"},
+    {.name = "qwen3vl", .hf_class = "Qwen3ForCausalLM", .model_type = "qwen3"},
+    {.name = "seed_oss", .hf_class = "SeedOssForCausalLM", .model_type = "seed_oss", .in_layer = kSecondNorm},
+    {.name = "smollm3", .hf_class = "SmolLM3ForCausalLM", .model_type = "smollm3", .interleaved_qk = true},
 };
 
 constexpr std::array<GgufRenaming, 5> kGlobal{{{"token_embd", "model.embed_tokens"},
@@ -182,14 +210,16 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
   }
   CHORAL_TRY(const int64_t experts, metadata.get_int_or(name + ".expert_count", 0));
   CHORAL_TRY(const int64_t gating, metadata.get_int_or(name + ".expert_gating_func", kSoftmax, {kSoftmax, kSigmoid}));
+  CHORAL_TRY(const int64_t window, metadata.get_int_or(name + ".attention.sliding_window", 0));
   const bool sigmoid = gating == kSigmoid;
   std::vector<std::string_view> known;
   const GgufArchitecture* found = nullptr;  // an adapter's file says no more than the name
   for (const auto& architecture : kArchitectures) {
     if (known.empty() || known.back() != architecture.name) known.push_back(architecture.name);
     if (architecture.name != name) continue;
-    if (found == nullptr || (architecture.experts == (experts > 0) && architecture.sigmoid_gating == sigmoid))
-      found = &architecture;
+    const bool fits = architecture.experts == (experts > 0) && architecture.sigmoid_gating == sigmoid &&
+                      architecture.windows.value_or(window > 0) == (window > 0);
+    if (found == nullptr || fits) found = &architecture;
   }
   if (found == nullptr) {
     return unsupported("{}: the GGUF architecture '{}' is not supported ({} are); use the safetensors files", metadata.source(),
@@ -219,8 +249,8 @@ bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class) {
   const auto of_model =
       std::find_if(std::begin(kArchitectures), std::end(kArchitectures), [&](const auto& a) { return a.hf_class == hf_class; });
   if (of_file == std::end(kArchitectures) || of_model == std::end(kArchitectures)) return false;
-  return of_file->name == of_model->name ||
-         (of_file->interleaved_qk && of_model->interleaved_qk);  // only the llama family interleaves
+  const auto is_llama = [](const GgufArchitecture& a) { return a.name == "llama" || a.name.starts_with("mistral"); };
+  return of_file->name == of_model->name || (is_llama(*of_file) && is_llama(*of_model));
 }
 
 std::string hf_tensor_name(const GgufArchitecture& architecture, std::string_view gguf_name) {

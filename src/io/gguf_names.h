@@ -27,13 +27,15 @@ struct GgufJoint {
 };
 
 struct GgufArchitecture {
-  std::string_view name;                        // "llama", also the prefix of its metadata keys
-  std::string_view hf_class;                    // "LlamaForCausalLM"
-  std::string_view model_type;                  // "llama"
-  bool interleaved_qk = false;                  // q_proj and k_proj rows are stored in interleaved rope order
-  bool experts = false;                         // a mixture of experts: has "….expert_count"
-  bool sigmoid_gating = false;                  // its experts are scored by a sigmoid: "….expert_gating_func" is 2
-  bool norms_hold_one = false;                  // norms are stored as 1 + w, where Hugging Face has w
+  std::string_view name;             // "llama", also the prefix of its metadata keys
+  std::string_view hf_class;         // "LlamaForCausalLM"
+  std::string_view model_type;       // "llama"
+  bool interleaved_qk = false;       // q_proj and k_proj rows are stored in interleaved rope order
+  bool experts = false;              // a mixture of experts: has "….expert_count"
+  bool sigmoid_gating = false;       // its experts are scored by a sigmoid: "….expert_gating_func" is 2
+  bool norms_hold_one = false;       // norms are stored as 1 + w, where Hugging Face has w
+  bool layer_norm = false;           // its norms subtract the mean; their epsilon has another key
+  std::optional<bool> windows = {};  // whether it has "….attention.sliding_window", where that tells two classes apart
   std::span<const GgufRenaming> in_layer = {};  // what a layer's tensors are called otherwise than in llama
   std::span<const GgufJoint> joints = {};
 };

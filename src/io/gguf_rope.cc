@@ -90,11 +90,12 @@ Result<ConfigValue> GgufTranslation::rope_scaling() const {
 }
 
 Status GgufTranslation::rope() {
-  CHORAL_TRY(const double eps, metadata().get_double(key("attention.layer_norm_rms_epsilon"), {0, 1}));
+  const std::string_view norm = architecture_.layer_norm ? "layer_norm" : "layer_norm_rms";
+  CHORAL_TRY(const double eps, metadata().get_double(key(fmt::format("attention.{}_epsilon", norm)), {0, 1}));
   CHORAL_TRY(const double theta, metadata().get_double_or(key("rope.freq_base"), 10000.0));
   CHORAL_TRY(ConfigValue scaling, rope_scaling());
   CHORAL_TRY(const int64_t window, metadata().get_int_or(key("attention.sliding_window"), 0, kNotNegative));
-  out_.set("rms_norm_eps", as_written(eps));
+  out_.set(architecture_.layer_norm ? "layer_norm_eps" : "rms_norm_eps", as_written(eps));
   out_.set("rope_theta", as_written(theta));
   out_.set("rope_scaling", std::move(scaling));
   if (window > 0) out_.set("sliding_window", window);

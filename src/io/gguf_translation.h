@@ -49,6 +49,13 @@ class GgufTranslation {
   Status deepseek();
   Status gpt_oss();
   Status olmoe();
+  Status olmo3();
+  Status granite();
+  Status mistral3();
+  Status glm();
+  Status exaone4();
+  Status cohere();
+  Status layer_types(int64_t period);
   Status yarn_of_family(ConfigObject& scaling) const;
 
   const GgufFile& file_;

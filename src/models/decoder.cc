@@ -184,8 +184,10 @@ class DecoderModel : public Model {
           {.prefix = name, .vocab = gives_classes ? head_.classes : spec_.vocab, .hidden = spec_.hidden});
       head = lm_head_.get();
     }
-    logits_ =
-        builder.make<layers::LogitsProcessor>({.head = *head, .name = name, .softcap = gives_classes ? 0 : spec_.logit_softcap});
+    logits_ = builder.make<layers::LogitsProcessor>({.head = *head,
+                                                     .name = name,
+                                                     .scale = gives_classes ? 1 : spec_.logit_scale,
+                                                     .softcap = gives_classes ? 0 : spec_.logit_softcap});
   }
 
   DecoderLayer make_layer(Builder& builder, int64_t index) {

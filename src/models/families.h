@@ -18,9 +18,25 @@ Result<std::unique_ptr<Model>> make_deepseek_v2(const io::ConfigMap& config, con
 Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_gemma2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_gemma3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_smollm3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_olmo2(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_olmo3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_granite(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_ministral3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_glm(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_glm4(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_seed_oss(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_ernie4_5(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_exaone4(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_hunyuan(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_cohere(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_cohere2(const io::ConfigMap& config, const ModelOptions& options);
 
 // Beyond any model there is; keeps products of two dimensions far from overflow.
 inline constexpr io::IntRange kDimension{1, int64_t{1} << 24};
+
+// Granite's four, which its mixtures share.
+Status read_granite_multipliers(const io::ConfigMap& config, DecoderSpec& spec);
 
 // Qwen3's attention and norms, which its mixtures share.
 Result<DecoderSpec> read_qwen3_spec(const io::ConfigMap& config, const ModelOptions& options);

@@ -1,4 +1,5 @@
-// Mistral: Llama's equations; early versions look back only `sliding_window` tokens, in every layer, Ministral in some.
+// Mistral: Llama's equations; early versions look back only `sliding_window` tokens, in every layer, Ministral in some. Ministral
+// 3 multiplies queries by a factor that grows with their position.
 #include "models/families.h"
 
 namespace choral::models {
@@ -11,6 +12,18 @@ Result<std::unique_ptr<Model>> make_mistral(const io::ConfigMap& config, const M
   if (config.contains("layer_types")) {
     CHORAL_TRY(spec.sliding_window, read_layer_windows(config, spec.layers, window));
   }
+  return make_decoder(std::move(spec), options);
+}
+
+Result<std::unique_ptr<Model>> make_ministral3(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(auto spec, read_decoder_spec(config, options));
+  CHORAL_TRY(const int64_t window, config.get_int_or("sliding_window", 0, io::kPositive));
+  spec.sliding_window.assign(spec.layers, window);
+  CHORAL_TRY(const auto scaling, config.get_map("rope_scaling"));
+  kernels::PositionScale scale;
+  CHORAL_TRY(scale.beta, scaling.get_double("llama_4_scaling_beta", {0, 1e3}));
+  CHORAL_TRY(scale.period, scaling.get_int("original_max_position_embeddings", io::kPositive));
+  spec.query_scale = scale;
   return make_decoder(std::move(spec), options);
 }
 

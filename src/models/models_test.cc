@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 
 #include "models/decoder.h"
@@ -308,6 +309,84 @@ TEST_F(ModelsTest, AlternatingWindowsAreTheFilesOrThePattern) {
   EXPECT_EQ(windows(R"({"sliding_window": 16, "layer_types": ["full_attention", "full_attention", "full_attention",
                         "sliding_attention"]})"),
             (std::vector<int64_t>{0, 0, 0, 16}));
+}
+
+std::string dense(const std::string& family, const std::string& more = "") {
+  return R"({"architectures": [")" + family +
+         R"(ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 256)" +
+         more + "}";
+}
+
+TEST_F(ModelsTest, NormsStandWhereTheFamilyHasThem) {
+  const auto norms = [&](const std::string& json) {
+    std::vector<std::string> names;
+    const auto model = make(json);
+    EXPECT_TRUE(model.ok()) << model.status().to_string();
+    for (const auto* module : (*model)->modules()) {
+      const std::string name = module->prefix();
+      if (name.starts_with("model.layers.1.") && name.ends_with("norm")) names.push_back(name.substr(15));
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(norms(dense("SmolLM3")), (Names{"input_layernorm", "post_attention_layernorm"}));
+  EXPECT_EQ(norms(dense("Olmo2")),
+            (Names{"self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm", "post_feedforward_layernorm"}));
+  EXPECT_EQ(norms(dense("Olmo3")), norms(dense("Olmo2")));
+  EXPECT_EQ(norms(dense("Exaone4")), norms(dense("Olmo2")));
+  EXPECT_EQ(norms(dense("Glm")), (Names{"input_layernorm", "post_attention_layernorm"}));
+  EXPECT_EQ(norms(dense("Glm4")),
+            (Names{"input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"}));
+  EXPECT_EQ(norms(dense("HunYuanDenseV1")),
+            (Names{"input_layernorm", "self_attn.query_layernorm", "self_attn.key_layernorm", "post_attention_layernorm"}));
+  EXPECT_EQ(norms(dense("Cohere2")), (Names{"input_layernorm"}));
+}
+
+TEST_F(ModelsTest, DenseFamiliesHaveTheirWindows) {
+  const auto windows = [&](const std::string& json) {
+    const auto model = make(json);
+    EXPECT_TRUE(model.ok()) << model.status().to_string();
+    std::vector<int64_t> seen;
+    for (const auto& shape : (*model)->kv_shapes()) seen.push_back(shape.window);
+    return seen;
+  };
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(windows(dense("SmolLM3", R"(, "sliding_window": 16)")), (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(windows(dense("SmolLM3", R"(, "sliding_window": 16, "use_sliding_window": true)")), (Windows{0, 0, 0, 16}));
+  EXPECT_EQ(windows(dense("SmolLM3", R"(, "sliding_window": 16, "use_sliding_window": true, "no_rope_layers": [0, 1, 1, 0, 1])")),
+            (Windows{16, 0, 0, 16}));
+  EXPECT_EQ(windows(dense("SmolLM3", R"(, "sliding_window": 16, "use_sliding_window": true, "no_rope_layer_interval": 2)")),
+            (Windows{0, 16, 0, 16}));
+  EXPECT_EQ(windows(dense("Olmo2", R"(, "sliding_window": 16)")), (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(windows(dense("Olmo3", R"(, "sliding_window": 16)")), (Windows{16, 16, 16, 0}));
+  EXPECT_EQ(windows(dense("Cohere2", R"(, "sliding_window": 16, "sliding_window_pattern": 2)")), (Windows{16, 0, 16, 0}));
+  EXPECT_EQ(windows(dense("Exaone4", R"(, "sliding_window": 16)")), (Windows{16, 16, 16, 0}));
+  EXPECT_EQ(windows(dense("Exaone4", R"(, "sliding_window": 16, "sliding_window_pattern": "LG")")), (Windows{16, 0, 16, 0}));
+  EXPECT_EQ(windows(dense("Exaone4", R"(, "sliding_window": 16, "sliding_window_pattern": "LLG")")), (Windows{16, 16, 0, 0}));
+  EXPECT_EQ(windows(dense("Exaone4", R"(, "sliding_window": null, "sliding_window_pattern": null)")), (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(windows(dense("Ministral")), (Windows{4096, 4096, 4096, 4096}));
+}
+
+TEST_F(ModelsTest, WhatDenseFamiliesCannotDoIsNamed) {
+  const auto refusal = [&](const std::string& family, const std::string& more) {
+    return make(dense(family, more)).status().message();
+  };
+  for (const auto& [family, more, words] : std::vector<std::array<const char*, 3>>{
+           {"SmolLM3", R"(, "no_rope_layers": [1, 1])", "no_rope_layers has 2 entries for 4 layers"},
+           {"SmolLM3", R"(, "no_rope_layers": [1, 1, 2, 0])", "no_rope_layers"},
+           {"SmolLM3", R"(, "no_rope_layer_interval": 0)", "no_rope_layer_interval is 0"},
+           {"Olmo3", R"(, "sliding_window": null)", "sliding_window is null"},
+           {"Olmo3", R"(, "layer_types": ["full_attention"])", "1 entries for 4 layers"},
+           {"Exaone4", R"(, "sliding_window": 8, "sliding_window_pattern": "LX")", "sliding_window_pattern is 'LX'"},
+           {"Granite", R"(, "logits_scaling": 0)", "logits_scaling is 0"},
+           {"Granite", R"(, "residual_multiplier": "a")", "residual_multiplier"},
+           {"Ministral3", "", "rope_scaling is missing"},
+           {"Ministral3", R"(, "rope_scaling": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 8})",
+            "rope_scaling.llama_4_scaling_beta is missing"},
+           {"Cohere", R"(, "use_qk_norm": true)", "use_qk_norm is true"}}) {
+    EXPECT_NE(refusal(family, more).find(words), std::string::npos) << family << more << ": " << refusal(family, more);
+  }
 }
 
 TEST_F(ModelsTest, RopeFieldsArriveAsTheyAreWritten) {

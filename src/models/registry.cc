@@ -14,19 +14,33 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
+    {"CohereForCausalLM", make_cohere},
+    {"Cohere2ForCausalLM", make_cohere2},
     {"DeepseekV2ForCausalLM", make_deepseek_v2},
     {"DeepseekV3ForCausalLM", make_deepseek_v3},
+    {"Ernie4_5ForCausalLM", make_ernie4_5},
+    {"Exaone4ForCausalLM", make_exaone4},
     {"Gemma2ForCausalLM", make_gemma2},
     {"Gemma3ForCausalLM", make_gemma3},
+    {"GlmForCausalLM", make_glm},
+    {"Glm4ForCausalLM", make_glm4},
     {"GptOssForCausalLM", make_gpt_oss},
+    {"GraniteForCausalLM", make_granite},
+    {"HunYuanDenseV1ForCausalLM", make_hunyuan},
     {"LlamaForCausalLM", make_llama},
+    {"MinistralForCausalLM", make_mistral},
+    {"Ministral3ForCausalLM", make_ministral3},
     {"MistralForCausalLM", make_mistral},
     {"MixtralForCausalLM", make_mixtral},
+    {"Olmo2ForCausalLM", make_olmo2},
+    {"Olmo3ForCausalLM", make_olmo3},
     {"OlmoeForCausalLM", make_olmoe},
     {"Phi3ForCausalLM", make_phi3},
     {"Qwen2ForCausalLM", make_qwen2},
     {"Qwen3ForCausalLM", make_qwen3},
     {"Qwen3MoeForCausalLM", make_qwen3_moe},
+    {"SeedOssForCausalLM", make_seed_oss},
+    {"SmolLM3ForCausalLM", make_smollm3},
 };
 
 // What transformers calls a family's classes behind its name.

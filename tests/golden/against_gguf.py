@@ -25,19 +25,30 @@ except ModuleNotFoundError as missing:
     other_python.go_on_elsewhere(missing)
 
 ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2, "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
-                 "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "olmoe": gguf.MODEL_ARCH.OLMOE}
+                 "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "olmoe": gguf.MODEL_ARCH.OLMOE, "smollm3": gguf.MODEL_ARCH.SMOLLM3,
+                 "olmo3": gguf.MODEL_ARCH.OLMO2, "granite": gguf.MODEL_ARCH.GRANITE, "ministral3": gguf.MODEL_ARCH.MISTRAL3,
+                 "glm4": gguf.MODEL_ARCH.GLM4, "exaone4": gguf.MODEL_ARCH.EXAONE4, "hunyuan_v1_dense": gguf.MODEL_ARCH.HUNYUAN_DENSE,
+                 "cohere2": gguf.MODEL_ARCH.COHERE2}
+NEIGHBOURS_TURN = ("smollm3", "granite", "ministral3")  # in llama.cpp, where they are halves here
 SWIGLU_LIMIT = 7.0  # of gpt-oss in every reader of GGUF
 
 
 def add_metadata(writer, config):
-    heads, rope = config["num_attention_heads"], config.get("rope_scaling")
+    heads, rope = config["num_attention_heads"], config.get("rope_scaling") or config.get("rope_parameters")
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_theta"])
+    if "layer_norm_eps" in config:
+        writer.add_layer_norm_eps(config["layer_norm_eps"])
+    else:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    theta = config.get("rope_theta") or rope["rope_theta"]
+    if config["model_type"] == "hunyuan_v1_dense":
+        theta *= rope["alpha"] ** (config["head_dim"] / (config["head_dim"] - 2))
+        rope = None
+    writer.add_rope_freq_base(theta)
     writer.add_vocab_size(config["vocab_size"])
     if "kv_lora_rank" in config:
         add_latent_attention(writer, config)
@@ -47,11 +58,18 @@ def add_metadata(writer, config):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
         writer.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
-        if "sliding_window" in config:
+        if config.get("sliding_window"):
             writer.add_sliding_window(config["sliding_window"])
+        if config["model_type"] in ("olmo3", "exaone4", "cohere2"):
+            writer.add_sliding_window_pattern([(i + 1) % 4 != 0 for i in range(config["num_hidden_layers"])])
     if "num_experts_per_tok" in config and "kv_lora_rank" not in config:
         writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    for name, add in (("attention_multiplier", writer.add_attention_scale), ("embedding_multiplier", writer.add_embedding_scale),
+                      ("residual_multiplier", writer.add_residual_scale), ("logits_scaling", writer.add_logit_scale),
+                      ("logit_scale", writer.add_logit_scale)):
+        if name in config:
+            add(config[name])
     if config["model_type"] == "gpt_oss":
         writer.add_expert_feed_forward_length(config["intermediate_size"])
     if rope is not None:
@@ -71,7 +89,12 @@ def add_rope_scaling(writer, config, rope):
         assert kind == "yarn", kind
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
-        if "mscale_all_dim" in rope:
+        if "attention_factor" in rope:
+            writer.add_rope_scaling_yarn_attn_factor(rope["attention_factor"])
+        if "llama_4_scaling_beta" in rope:
+            writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+            writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        elif "mscale_all_dim" in rope:
             writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
 
 
@@ -97,6 +120,15 @@ def add_latent_attention(writer, config):
     writer.add_expert_group_used_count(config["topk_group"])
     sigmoid = config["model_type"] == "deepseek_v3"
     writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID if sigmoid else gguf.ExpertGatingFuncType.SOFTMAX)
+
+
+def with_neighbours(name, values, config):
+    """Rows of q and k with what turns together side by side."""
+    if config["model_type"] not in NEIGHBOURS_TURN or ".self_attn." not in name or not name.split(".")[-2] in ("q_proj", "k_proj"):
+        return values
+    heads = config["num_attention_heads" if ".q_proj" in name else "num_key_value_heads"]
+    rows = values.reshape(heads, 2, values.shape[0] // heads // 2, *values.shape[1:])
+    return numpy.ascontiguousarray(rows.swapaxes(1, 2).reshape(values.shape))
 
 
 def in_parts(tensors, config):
@@ -135,7 +167,7 @@ def write_gguf(path, folder, config, experts_type):
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     add_metadata(writer, config)
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
-    tensors = {name: values for name, values in stored(folder).items() if not name.endswith(("_blocks", "_scales"))}
+    tensors = {name: with_neighbours(name, values, config) for name, values in stored(folder).items() if not name.endswith(("_blocks", "_scales"))}
     for name, values in in_parts(tensors, config):
         stem, kind = name.rsplit(".", 1)
         known = names.get_name(stem)

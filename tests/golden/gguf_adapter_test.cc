@@ -214,7 +214,10 @@ TEST_P(GgufFamiliesTest, TwoWaysOneAnswer) {
 INSTANTIATE_TEST_SUITE_P(
     Families, GgufFamiliesTest,
     ::testing::Values(Family{"tiny-qwen3moe", "-lora-experts"}, Family{"tiny-olmoe", "-lora-all"},
-                      Family{"tiny-phi3", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all"},
+                      Family{"tiny-phi3", "-lora-all"}, Family{"tiny-smollm3", "-lora-all"}, Family{"tiny-olmo3", "-lora-all"},
+                      Family{"tiny-granite", "-lora-all"}, Family{"tiny-ministral3", "-lora-all"},
+                      Family{"tiny-glm4", "-lora-all"}, Family{"tiny-exaone4", "-lora-all"}, Family{"tiny-hunyuan", "-lora-all"},
+                      Family{"tiny-cohere2", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all"},
                       Family{"tiny-deepseek-v2", "-lora-all", {.old_latent = true}}, Family{"tiny-deepseek-v3", "-lora-mla"},
                       Family{"tiny-deepseek-v3", "-lora-mla", {.old_latent = true}}, Family{"tiny-gpt-oss", "-lora-all"},
                       Family{"tiny-gpt-oss", "-lora-all", {.mxfp4_experts = true}}),

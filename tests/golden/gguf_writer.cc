@@ -49,6 +49,16 @@ Names family_names(const Json& config) {
             {"pre_feedforward_layernorm", "ffn_norm"},
             {"post_feedforward_layernorm", "post_ffw_norm"}};
   }
+  if (type == "olmo3" || type == "exaone4") {
+    return {{"post_attention_layernorm", "post_attention_norm"}, {"post_feedforward_layernorm", "post_ffw_norm"}};
+  }
+  if (type == "glm4") {
+    return {{"post_self_attn_layernorm", "post_attention_norm"},
+            {"post_mlp_layernorm", "post_ffw_norm"},
+            {"mlp.gate_up_proj", "ffn_up"}};
+  }
+  if (type == "hunyuan_v1_dense")
+    return {{"self_attn.query_layernorm", "attn_q_norm"}, {"self_attn.key_layernorm", "attn_k_norm"}};
   if (type == "phi3") return {{"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}};
   if (type == "gpt_oss") {
     return {{"self_attn.sinks", "attn_sinks.weight"},
@@ -96,6 +106,9 @@ std::string architecture_name(const Json& config) {
   const std::string type = config.at("model_type");
   if (type == "mistral") return "llama";
   if (type.starts_with("deepseek")) return "deepseek2";
+  if (type == "olmo3") return "olmo2";
+  if (type == "ministral3") return "mistral3";
+  if (type == "hunyuan_v1_dense") return "hunyuan-dense";
   return type == "gemma3_text" ? "gemma3" : type == "qwen3_moe" ? "qwen3moe" : type == "gpt_oss" ? "gpt-oss" : type;
 }
 
@@ -116,7 +129,9 @@ Stored permuted(const Stored& from, size_t heads) {
 
 // `name` is Hugging Face's; only what has the rows of q_proj's or k_proj's output is permuted.
 Stored in_gguf_order(const std::string& name, Stored tensor, const Json& config) {
-  if (architecture_name(config) != "llama") return tensor;
+  const auto architecture = architecture_name(config);
+  if (architecture != "llama" && architecture != "smollm3" && architecture != "granite" && architecture != "mistral3")
+    return tensor;
   if (name.find("q_proj.") != name.npos) return permuted(tensor, config.at("num_attention_heads").get<size_t>());
   if (name.find("k_proj.") != name.npos) return permuted(tensor, config.at("num_key_value_heads").get<size_t>());
   return tensor;
@@ -221,8 +236,12 @@ class Metadata {
     number("block_count", count("num_hidden_layers"));
     number("context_length", count("max_position_embeddings"));
     number("attention.head_count", count("num_attention_heads"));
-    real("rope.freq_base", config_.at("rope_theta").get<float>());
-    real("attention.layer_norm_rms_epsilon", config_.at("rms_norm_eps").get<float>());
+    real("rope.freq_base", rope_base());
+    if (config_.contains("layer_norm_eps")) {
+      real("attention.layer_norm_epsilon", config_.at("layer_norm_eps").get<float>());
+    } else {
+      real("attention.layer_norm_rms_epsilon", config_.at("rms_norm_eps").get<float>());
+    }
     config_.contains("kv_lora_rank") ? latent_heads(form) : heads();
     if (is_gemma(config_) || config_.at("model_type") == "phi3" || config_.at("model_type") == "gpt_oss") {
       number("attention.sliding_window", count("sliding_window"));
@@ -231,10 +250,40 @@ class Metadata {
       if (config_.contains(cap) && !config_.at(cap).is_null()) real(cap, config_.at(cap).get<float>());
     }
     if (config_.contains("num_experts_per_tok")) experts();
+    alternating_windows();
+    multipliers();
     rope_scaling();
   }
 
  private:
+  // Hunyuan's fixed factor is in it.
+  float rope_base() const {
+    const Json& rope = config_.contains("rope_parameters") ? config_.at("rope_parameters") : config_;
+    const double base = rope.at("rope_theta");
+    if (config_.at("model_type") != "hunyuan_v1_dense") return static_cast<float>(base);
+    const double dim = config_.at("head_dim");
+    return static_cast<float>(base * std::pow(config_.at("rope_scaling").at("alpha").get<double>(), dim / (dim - 2)));
+  }
+
+  void alternating_windows() {
+    const std::string type = config_.at("model_type");
+    if (type != "olmo3" && type != "exaone4" && type != "cohere2") return;
+    number("attention.sliding_window", count("sliding_window"));
+    const int layers = config_.at("num_hidden_layers");
+    std::string pattern = io::testing::le<uint32_t>(7) + io::testing::le<uint64_t>(layers);  // an array of truths
+    for (int i = 0; i < layers; ++i) pattern += (i + 1) % 4 != 0 ? '\1' : '\0';
+    spec_.metadata.push_back(GgufSpec::kv(prefix_ + "attention.sliding_window_pattern", 9, pattern));
+  }
+
+  void multipliers() {
+    for (const auto& [hf, gguf] :
+         {std::pair("attention_multiplier", "attention.scale"), std::pair("embedding_multiplier", "embedding_scale"),
+          std::pair("residual_multiplier", "residual_scale"), std::pair("logits_scaling", "logit_scale"),
+          std::pair("logit_scale", "logit_scale")}) {
+      if (config_.contains(hf)) real(gguf, config_.at(hf).get<float>());
+    }
+  }
+
   void heads() {
     number("attention.head_count_kv", count("num_key_value_heads"));
     const auto whole = count("hidden_size") / count("num_attention_heads");
@@ -277,8 +326,9 @@ class Metadata {
   }
 
   void rope_scaling() {
-    if (!config_.contains("rope_scaling") || config_.at("rope_scaling").is_null()) return;
-    const Json& scaling = config_.at("rope_scaling");
+    const char* key = config_.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
+    if (!config_.contains(key) || config_.at(key).is_null() || config_.at("model_type") == "hunyuan_v1_dense") return;
+    const Json& scaling = config_.at(key);
     const std::string type = scaling.contains("rope_type") ? scaling.at("rope_type") : scaling.at("type");
     number("rope.scaling.original_context_length", scaling.at("original_max_position_embeddings").get<uint32_t>());
     if (type == "longrope") return long_rope(scaling);
@@ -287,7 +337,13 @@ class Metadata {
     real("rope.scaling.factor", scaling.at("factor").get<float>());
     if (scaling.contains("beta_fast")) real("rope.scaling.yarn_beta_fast", scaling.at("beta_fast").get<float>());
     if (scaling.contains("beta_slow")) real("rope.scaling.yarn_beta_slow", scaling.at("beta_slow").get<float>());
-    if (scaling.contains("mscale_all_dim")) {
+    if (scaling.contains("attention_factor")) {
+      real("rope.scaling.yarn_attn_factor", scaling.at("attention_factor").get<float>());
+    }
+    if (scaling.contains("llama_4_scaling_beta")) {
+      real("attention.temperature_scale", scaling.at("llama_4_scaling_beta").get<float>());
+      real("rope.scaling.yarn_log_multiplier", scaling.at("mscale_all_dim").get<float>());  // here it is no tenth
+    } else if (scaling.contains("mscale_all_dim")) {
       real("rope.scaling.yarn_log_multiplier", static_cast<float>(0.1 * scaling.at("mscale_all_dim").get<double>()));
     }
   }

@@ -222,6 +222,71 @@ const Kind kKinds[] = {
        k.config["target_modules"] = {"qkv_proj", "gate_up_proj"};
        for (int i = 0; i < 3; ++i) k.add_dora(layer(i) + ".self_attn.qkv_proj"), k.add_dora(layer(i) + ".mlp.gate_up_proj");
      }},
+    {"LoRA on q_proj and k_proj, the last layer's unturned", "tiny-smollm3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj", "k_proj"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.q_proj"), k.add_pair(layer(i) + ".self_attn.k_proj");
+     }},
+    {"LoRA on o_proj before a norm, norms after the blocks saved", "tiny-olmo3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"o_proj"};
+       k.config["modules_to_save"] = {"layers.1.post_attention_layernorm", "layers.2.post_feedforward_layernorm"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.o_proj");
+       k.replace(layer(1) + ".post_attention_layernorm.weight", 0.3f);
+       k.replace(layer(2) + ".post_feedforward_layernorm.weight", 0.3f);
+     }},
+    {"DoRA on down_proj before a norm", "tiny-olmo3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"down_proj"};
+       for (int i = 0; i < 4; ++i) k.add_dora(layer(i) + ".mlp.down_proj");
+     }},
+    {"LoRA on embed_tokens, a tied head and down_proj, under multipliers", "tiny-granite",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"embed_tokens", "lm_head", "down_proj"};
+       k.add_embedding_pair("model.embed_tokens");
+       k.add_head_pair("model.embed_tokens.weight");
+       for (int i = 0; i < 3; ++i) k.add_pair(layer(i) + ".mlp.down_proj");
+     }},
+    {"tokens of its own under multipliers, tied", "tiny-granite",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj"};
+       k.add_own_tokens(17);
+       for (int i = 0; i < 3; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       for (const char* module : {"model.embed_tokens", "lm_head"}) k.save_layer(module, ".weight");
+     }},
+    {"DoRA on q_proj whose rows grow with their position", "tiny-ministral3",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"q_proj"};
+       for (int i = 0; i < 2; ++i) k.add_dora(layer(i) + ".self_attn.q_proj");
+     }},
+    {"LoRA on gate_up_proj, stored as one beside q, k, v apart; four norms saved", "tiny-glm4",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"gate_up_proj", "k_proj"};
+       for (int i = 0; i < 2; ++i) k.add_pair(layer(i) + ".mlp.gate_up_proj"), k.add_pair(layer(i) + ".self_attn.k_proj");
+       for (const char* norm :
+            {"input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"}) {
+         k.config["modules_to_save"].push_back(std::string("layers.1.") + norm);
+         k.replace(layer(1) + "." + norm + ".weight", 0.3f);
+       }
+     }},
+    {"LoRA on q_proj before a norm after the rotation, which is saved", "tiny-hunyuan",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj"};
+       k.config["modules_to_save"] = {"layers.1.self_attn.query_layernorm", "layers.0.self_attn.key_layernorm"};
+       for (int i = 0; i < 2; ++i) k.add_pair(layer(i) + ".self_attn.q_proj");
+       k.replace(layer(1) + ".self_attn.query_layernorm.weight", 0.3f);
+       k.replace(layer(0) + ".self_attn.key_layernorm.weight", 0.3f);
+     }},
+    {"LoRA on attention and MLP side by side, their norm saved", "tiny-cohere2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"o_proj", "up_proj"};
+       k.config["modules_to_save"] = {"layers.1.input_layernorm", "model.norm"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.o_proj"), k.add_pair(layer(i) + ".mlp.up_proj");
+       k.replace(layer(1) + ".input_layernorm.weight", 0.3f);
+       k.replace("model.norm.weight", 0.3f);
+     }},
     {"modules_to_save: norms", "tiny-llama3",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"q_proj"};

@@ -54,6 +54,55 @@ OLMOE = dict(
     num_experts=8, num_experts_per_tok=3, norm_topk_prob=False, tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988,
     eos_token_id=3989)
 
+# No tie_word_embeddings: files of the family leave it out.
+SMOLLM3 = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=5000.0, rms_norm_eps=1e-6, no_rope_layer_interval=4, use_sliding_window=False,
+    attention_bias=False, mlp_bias=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+OLMO3 = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, sliding_window=24, rope_theta=500000.0,
+    rope_scaling={"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "attention_factor": 1.25,
+                  "original_max_position_embeddings": 64},
+    rms_norm_eps=1e-6, attention_bias=False, tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+GRANITE = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-5, attention_bias=False, mlp_bias=False,
+    embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4, logits_scaling=0.5, tie_word_embeddings=True,
+    pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+# Queries grow from the 16th position on.
+MINISTRAL3 = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=VOCABULARY,
+    max_position_embeddings=512, sliding_window=None,
+    rope_parameters={"rope_type": "yarn", "type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "original_max_position_embeddings": 16,
+                     "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5},
+    rms_norm_eps=1e-5, tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+GLM4 = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0, partial_rotary_factor=0.5, rms_norm_eps=1e-5, attention_bias=True,
+    tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+EXAONE4 = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=VOCABULARY,
+    max_position_embeddings=512, sliding_window=24, sliding_window_pattern=4, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-5,
+    tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+HUNYUAN = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0,
+    rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 0.0},
+    rms_norm_eps=1e-5, attention_bias=False, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+# No tie_word_embeddings: files of the family leave it out.
+COHERE2 = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, sliding_window=24, sliding_window_pattern=4, rope_theta=10000.0, rope_scaling=None, layer_norm_eps=1e-5,
+    logit_scale=0.5, attention_bias=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
 FAMILIES = {
     "tiny-phi3": dict(model=transformers.Phi3ForCausalLM, config=transformers.Phi3Config, fields=PHI3, prompts=(20, 33, 40, 150),
                       targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
@@ -62,6 +111,22 @@ FAMILIES = {
                          parameters=["mlp.router.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"], mxfp4_experts=True),
     "tiny-olmoe": dict(model=transformers.OlmoeForCausalLM, config=transformers.OlmoeConfig, fields=OLMOE, prompts=(1, 9, 40, 150),
                        targets="all-linear"),
+    "tiny-smollm3": dict(model=transformers.SmolLM3ForCausalLM, config=transformers.SmolLM3Config, fields=SMOLLM3, prompts=(1, 9, 40, 150),
+                         targets="all-linear"),
+    "tiny-olmo3": dict(model=transformers.Olmo3ForCausalLM, config=transformers.Olmo3Config, fields=OLMO3, prompts=(1, 9, 40, 150),
+                       targets="all-linear"),
+    "tiny-ministral3": dict(model=transformers.Ministral3ForCausalLM, config=transformers.Ministral3Config, fields=MINISTRAL3,
+                            prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-glm4": dict(model=transformers.Glm4ForCausalLM, config=transformers.Glm4Config, fields=GLM4, prompts=(1, 9, 40, 150),
+                      targets="all-linear"),
+    "tiny-exaone4": dict(model=transformers.Exaone4ForCausalLM, config=transformers.Exaone4Config, fields=EXAONE4, prompts=(1, 9, 40, 150),
+                         targets="all-linear"),
+    "tiny-hunyuan": dict(model=transformers.HunYuanDenseV1ForCausalLM, config=transformers.HunYuanDenseV1Config, fields=HUNYUAN,
+                         prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-cohere2": dict(model=transformers.Cohere2ForCausalLM, config=transformers.Cohere2Config, fields=COHERE2, prompts=(1, 9, 40, 150),
+                         targets="all-linear"),
+    "tiny-granite": dict(model=transformers.GraniteForCausalLM, config=transformers.GraniteConfig, fields=GRANITE, prompts=(1, 9, 40, 150),
+                         targets="all-linear"),
 }
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])

@@ -52,6 +52,8 @@ class Parts:
 
         self.attention, self.mlp = leaves(".self_attn."), leaves(".mlp.")
         self.linear = self.attention + self.mlp
+        of_layers = [name.split(".")[-1] for name, _ in model.named_modules() if ".layers." in name and name.endswith("layernorm")]
+        self.norms = [of_layers[0], "norm"]
         stacked = [name.split(".layers.")[1].split(".", 1)[1] for name, _ in model.named_parameters()
                    if name.endswith(("mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight", "mlp.router.weight"))]
         self.parameters = list(dict.fromkeys(stacked))
@@ -110,7 +112,7 @@ def draw_config(rnd, config, parts):
         with_chance(0.15, "lm_head", target_modules=args["target_modules"] + ["lm_head"])
     taken = args["target_modules"] if isinstance(args["target_modules"], list) else []
     routers = parts.routers if not any(name.endswith(".weight") for name in args.get("target_parameters", [])) else []
-    if not with_chance(0.15, f"modules_to_save {'+'.join(['norms', *routers])}", modules_to_save=["input_layernorm", "norm", *routers]):
+    if not with_chance(0.15, f"modules_to_save {'+'.join(['norms', *routers])}", modules_to_save=[*parts.norms, *routers]):
         if "lm_head" not in taken:
             with_chance(0.1, "modules_to_save lm_head", modules_to_save=["lm_head"])
         if "embed_tokens" not in taken and "modules_to_save" not in args:
