@@ -15,8 +15,8 @@ std::string text_half_name(std::string_view name);
 // The other way, in the spelling of `like`, a name of the whole model's: "model.layers.3" -> "language_model.model.layers.3".
 std::string whole_model_name(std::string_view name, std::string_view like);
 
-// Of Gemma3ForConditionalGeneration: text_config as the config.json of Gemma3ForCausalLM, with what its class takes for absent
-// fields, and what stands beside it of both halves. Of another class: `config`.
+// Of a class that also sees, as Gemma3ForConditionalGeneration: text_config as the config.json of the class for text, with what
+// its class takes for absent fields, and what stands beside it of both halves. Of another class: `config`.
 Result<ConfigMap> text_half_config(const ConfigMap& config);
 
 }  // namespace choral::io

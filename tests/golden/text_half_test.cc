@@ -55,11 +55,16 @@ std::vector<RequestOutput> answers(const fs::path& model, const fs::path& adapte
   return (*llm)->generate(std::move(requests));
 }
 
-// As transformers 4 and 5 call it.
-class TextHalfTest : public ::testing::TestWithParam<const char*> {};
+struct Seeing {
+  const char* model;   // the half
+  const char* whole;   // class
+  const char* before;  // what stands in the place of "model."
+};
+class TextHalfTest : public ::testing::TestWithParam<Seeing> {};
 
 TEST_P(TextHalfTest, AnswersAsTheTextModel) {
-  const fs::path source = kData / "models/tiny-gemma3", peft = kData / "lora/tiny-gemma3-lora-all";
+  const fs::path source = kData / "models" / GetParam().model,
+                 peft = kData / "lora" / (std::string(GetParam().model) + "-lora-all");
   Json text = read_json(source / "config.json");
   text["torch_dtype"] = "float32";
   text.erase("dtype");
@@ -70,14 +75,13 @@ TEST_P(TextHalfTest, AnswersAsTheTextModel) {
   const fs::path plain_adapter = folder.path() / "plain_adapter";
   write_model(plain, text, *weights);
 
-  Json config = {{"architectures", {"Gemma3ForConditionalGeneration"}},
-                 {"model_type", "gemma3"},
+  Json config = {{"architectures", {GetParam().whole}},
                  {"vision_config", {{"hidden_size", 8}}},
                  {"eos_token_id", text["eos_token_id"]},
                  {"torch_dtype", "float32"}};
   for (const char* key : {"architectures", "eos_token_id", "torch_dtype"}) text.erase(key);
   config["text_config"] = text;
-  WeightSet seeing = renamed(*weights, "model.", GetParam());
+  WeightSet seeing = renamed(*weights, "model.", GetParam().before);
   seeing["vision_tower.embeddings.weight"] = random_matrix({4, 8}, 1, 1);
   write_model(whole, config, seeing);
   fs::create_directories(adapter);
@@ -87,10 +91,10 @@ TEST_P(TextHalfTest, AnswersAsTheTextModel) {
   fs::create_directories(plain_adapter);
   std::ofstream(plain_adapter / "adapter_config.json") << lora.dump();
   fs::copy(peft / "adapter_model.safetensors", plain_adapter);
-  lora["alpha_pattern"] = {{GetParam() + std::string("layers.0.mlp.up_proj"), 64}};
+  lora["alpha_pattern"] = {{GetParam().before + std::string("layers.0.mlp.up_proj"), 64}};
   lora["target_modules"] = R"(.*language_model.*\.(\w+_proj))";
   std::ofstream(adapter / "adapter_config.json") << lora.dump();
-  const WeightSet named = renamed(*pairs, "base_model.model.model.", std::string("base_model.model.") + GetParam());
+  const WeightSet named = renamed(*pairs, "base_model.model.model.", std::string("base_model.model.") + GetParam().before);
   ASSERT_TRUE(write_weights(adapter / "adapter_model.safetensors", named).ok());
 
   const auto wanted = answers(plain, plain_adapter, source), got = answers(whole, adapter, source);
@@ -100,8 +104,14 @@ TEST_P(TextHalfTest, AnswersAsTheTextModel) {
   EXPECT_NE(got[0].completions.at(0).logprobs.at(0).chosen.logprob, got[1].completions.at(0).logprobs.at(0).chosen.logprob);
 }
 
-INSTANTIATE_TEST_SUITE_P(Names, TextHalfTest, ::testing::Values("language_model.model.", "model.language_model."),
-                         [](const auto& tested) { return tested.param[0] == 'l' ? "transformers4" : "transformers5"; });
+// As transformers 4 and 5 call it.
+constexpr Seeing kSeeing[] = {{"tiny-gemma3", "Gemma3ForConditionalGeneration", "language_model.model."},
+                              {"tiny-gemma3", "Gemma3ForConditionalGeneration", "model.language_model."},
+                              {"tiny-ministral3", "Mistral3ForConditionalGeneration", "language_model.model."},
+                              {"tiny-qwen3", "Qwen3VLForConditionalGeneration", "model.language_model."}};
+INSTANTIATE_TEST_SUITE_P(Names, TextHalfTest, ::testing::ValuesIn(kSeeing), [](const auto& tested) {
+  return std::string(tested.param.model).substr(5) + (tested.param.before[0] == 'l' ? "_transformers4" : "_transformers5");
+});
 
 }  // namespace
 }  // namespace choral::golden
