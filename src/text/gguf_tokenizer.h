@@ -16,6 +16,9 @@ inline constexpr std::string_view kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// As Qwen2's, but line ends are no part of what stands before them.
+inline constexpr std::string_view kSeedCoder =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view kDeepSeek3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view kTekken =
@@ -33,6 +36,7 @@ struct GgufPreTokenizer {
   bool ignore_merges = false;
   bool add_bos = false;
 };
+inline constexpr std::string_view kHanAndKana = "[一-龥぀-ゟ゠-ヿ]+";
 inline constexpr std::string_view kDigits3 = R"(\p{N}{1,3})";
 inline constexpr auto kGgufPreTokenizers = std::to_array<GgufPreTokenizer>({
     {.name = "gpt-2", .splits = {}, .gpt2_pattern = true},
@@ -55,10 +59,16 @@ inline constexpr auto kGgufPreTokenizers = std::to_array<GgufPreTokenizer>({
     {.name = "deepseek-coder",
      .splits = {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+"},
      .single_digits = true},
-    {.name = "deepseek-v3", .splits = {kDigits3, "[一-龥぀-ゟ゠-ヿ]+", kDeepSeek3}},
+    {.name = "deepseek-v3", .splits = {kDigits3, kHanAndKana, kDeepSeek3}},
     {.name = "tekken", .splits = {kTekken}, .ignore_merges = true, .add_bos = true},
     {.name = "gpt-4o", .splits = {kGpt4o}},
     {.name = "llama4", .splits = {kGpt4o}, .add_bos = true},
+    {.name = "chatglm-bpe", .splits = {kLlama3}},
+    {.name = "glm4", .splits = {kLlama3}},
+    {.name = "exaone", .splits = {}, .single_digits = true, .gpt2_pattern = true},
+    {.name = "exaone4", .splits = {}, .gpt2_pattern = true},
+    {.name = "seed-coder", .splits = {kSeedCoder}},
+    {.name = "hunyuan-dense", .splits = {kDigits3, kHanAndKana, kDeepSeek3}},
 });
 
 enum GgufTokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
