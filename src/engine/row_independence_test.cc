@@ -102,6 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Families, RowIndependenceTest, ::testing::ValuesIn(ever
 INSTANTIATE_TEST_SUITE_P(Forms, RowIndependenceTest,
                          ::testing::Values(Tested{"tiny-gpt-oss", "w8a8_dynamic"}, Tested{"tiny-qwen3moe", "w8a8_dynamic"},
                                            Tested{"tiny-olmoe", "w8a8_dynamic"}, Tested{"tiny-deepseek-v2", "w8a8_dynamic"},
+                                           Tested{"tiny-qwen2moe", "w8a8_dynamic"}, Tested{"tiny-llama4", "w8a8_dynamic"},
                                            Tested{"tiny-llama3", "w8a8_dynamic"}, Tested{"tiny-qwen2", "w8a8_dynamic"},
                                            Tested{"tiny-glm4", "w8a8_dynamic"}, Tested{"tiny-cohere2", "w8a8_dynamic"},
                                            Tested{"tiny-llama3", "auto", "int8"}, Tested{"tiny-deepseek-v2", "auto", "int8"},

@@ -36,6 +36,7 @@ class GgufCheckpoint : public Checkpoint {
     const GgufTensor* tensor = nullptr;
     int64_t expert = kWhole;
     const GgufTensor* second = nullptr;
+    const GgufJoint* joint = nullptr;
     auto operator<=>(const Source&) const = default;
   };
   static constexpr int64_t kWhole = -1;
@@ -99,7 +100,7 @@ Status GgufCheckpoint::add(std::string name, const Source& source, NamedSources&
                    printable(tensor.name), tensor.shape.to_string(), bias ? "" : ", columns", kMostExperts);
   }
   for (int64_t e = 0; e < tensor.shape[0]; ++e) {
-    all.emplace_back(std::string(name).replace(star, 1, std::to_string(e)), Source{&tensor, e, source.second});
+    all.emplace_back(std::string(name).replace(star, 1, std::to_string(e)), Source{&tensor, e, source.second, source.joint});
   }
   return {};
 }
@@ -123,7 +124,7 @@ Status GgufCheckpoint::add_joint(const GgufTensor& tensor, const GgufJointNames&
     return corrupt("{}: '{}' of shape {} and '{}' of shape {} are no parts of one matrix", file_->file().path(),
                    printable(tensor.name), a.to_string(), printable(other->name), b.to_string());
   }
-  return add(names.hf, {&tensor, kWhole, &*other}, all);
+  return add(names.hf, {&tensor, kWhole, &*other, names.joint}, all);
 }
 
 Result<std::vector<int32_t>> GgufCheckpoint::row_order(const GgufTensor& tensor, int64_t heads) const {
@@ -146,7 +147,7 @@ Result<TensorView> GgufCheckpoint::view_of(const GgufTensor& tensor, int64_t exp
 Result<SourceTensor> GgufCheckpoint::find_joint(const Source& source) const {
   CHORAL_TRY(const TensorView first, view_of(*source.tensor, source.expert));
   CHORAL_TRY(const TensorView second, view_of(*source.second, source.expert));
-  const bool of_heads = source.expert == kWhole;
+  const bool of_heads = source.joint->of_heads;
   const bool kept = first.dtype == second.dtype && !(of_heads && facts(first.dtype).is_block);
   for (const TensorView& view : {first, second}) {
     const auto& f = facts(view.dtype);
@@ -163,7 +164,8 @@ Result<SourceTensor> GgufCheckpoint::find_joint(const Source& source) const {
   } else {
     const int64_t rows = 2 * first.shape[0];
     out.view.shape = first.shape.rank() == 1 ? Shape{rows} : Shape{rows, first.shape[1]};
-    out.parts = {{first, 1}, {second, 1}};
+    const int64_t turn = source.joint->in_halves ? first.shape[0] : 1;
+    out.parts = {{first, turn}, {second, turn}};
   }
   return out;
 }
@@ -176,6 +178,7 @@ Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   SourceTensor out;
   CHORAL_TRY(out.view, view_of(*tensor, from->expert));
   out.added = gguf_added(architecture_, name);
+  if (out.view.shape.rank() == 1 && is_one_row_in_gguf(name)) out.view.shape = {1, out.view.shape[0]};
   if (!architecture_.interleaved_qk) return out;
   const bool is_query = name.find(".self_attn.q_proj.") != std::string_view::npos;
   const bool is_key = name.find(".self_attn.k_proj.") != std::string_view::npos;

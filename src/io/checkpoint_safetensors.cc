@@ -91,7 +91,7 @@ Status SafetensorsCheckpoint::index_names() {
       }
       CHORAL_TRY(auto stacked, stacked_experts(entry.name, entry.shape, in_files).while_(file->file().path()));
       if (!stacked) {
-        all.emplace_back(text_half_name(entry.name), Source{file.get(), &entry});
+        all.emplace_back(router_name(text_half_name(entry.name)), Source{file.get(), &entry});
         continue;
       }
       const auto stack = std::make_shared<const StackedExperts>(std::move(*stacked));

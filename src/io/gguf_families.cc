@@ -19,6 +19,11 @@ Status GgufTranslation::family() {
   if (architecture_.layer_norm) return cohere();
   if (architecture_.name == "ernie4_5") out_.set("use_bias", file_.contains("blk.0.attn_q.bias"));
   if (architecture_.name == "seed_oss") out_.set("attention_out_bias", file_.contains("blk.0.attn_output.bias"));
+  if (architecture_.name == "qwen2moe") return qwen2moe();
+  if (architecture_.name == "glm4moe") return glm4moe();
+  if (architecture_.name == "granitemoe") return granitemoe();
+  if (architecture_.name == "ernie4_5-moe") return ernie4_5_moe();
+  if (architecture_.name == "llama4") return llama4();
   return {};
 }
 
@@ -101,8 +106,8 @@ constexpr ExpertGroups kGroupsOfV2{160, 8, 3}, kGroupsOfV3{256, 8, 4};
 
 }  // namespace
 
-Status GgufTranslation::deepseek() {
-  CHORAL_TRY(const int64_t experts, count("expert_count"));
+// Experts that every token meets, layers without any, and what is done with the chosen ones' shares.
+Status GgufTranslation::shared_experts() {
   CHORAL_TRY(const int64_t shared, metadata().get_int_or(key("expert_shared_count"), 0, kNotNegative));
   CHORAL_TRY(const int64_t dense, metadata().get_int_or(key("leading_dense_block_count"), 0, kNotNegative));
   CHORAL_TRY(const bool normalised, metadata().get_bool_or(key("expert_weights_norm"), false));
@@ -111,6 +116,16 @@ Status GgufTranslation::deepseek() {
   out_.set("norm_topk_prob", normalised);
   CHORAL_RETURN_IF_ERROR(copy_double("expert_weights_scale", "routed_scaling_factor", out_));
 
+  // The layers that predict further tokens stand after the model's own.
+  CHORAL_TRY(const int64_t layers, count("block_count"));
+  CHORAL_TRY(const int64_t predicting, metadata().get_int_or(key("nextn_predict_layers"), 0, {0, layers - 1}));
+  out_.set("num_hidden_layers", layers - predicting);
+  return {};
+}
+
+Status GgufTranslation::deepseek() {
+  CHORAL_RETURN_IF_ERROR(shared_experts());
+  CHORAL_TRY(const int64_t experts, count("expert_count"));
   const ExpertGroups& old = architecture_.sigmoid_gating ? kGroupsOfV3 : kGroupsOfV2;
   const bool as_old = !has("expert_group_count") && experts == old.experts;
   CHORAL_TRY(const int64_t groups, count_or("expert_group_count", as_old ? old.groups : 1));
@@ -118,11 +133,72 @@ Status GgufTranslation::deepseek() {
   out_.set("n_group", groups);
   out_.set("topk_group", used);
   out_.set("topk_method", groups > 1 ? "group_limited_greedy" : "greedy");
+  return {};
+}
 
-  // The layers that predict further tokens stand after the model's own.
-  CHORAL_TRY(const int64_t layers, count("block_count"));
-  CHORAL_TRY(const int64_t predicting, metadata().get_int_or(key("nextn_predict_layers"), 0, {0, layers - 1}));
-  out_.set("num_hidden_layers", layers - predicting);
+Status GgufTranslation::glm4moe() {
+  CHORAL_RETURN_IF_ERROR(shared_experts());
+  CHORAL_TRY(const int64_t groups, count_or("expert_group_count", 1));
+  CHORAL_TRY(const int64_t used, count_or("expert_group_used_count", groups));
+  out_.set("n_group", groups);
+  out_.set("topk_group", used);
+  out_.set("use_qk_norm", file_.contains("blk.0.attn_q_norm.weight"));
+  if (out_.find("partial_rotary_factor") == nullptr) out_.set("partial_rotary_factor", 1.0);  // as Solar Open's
+  return {};
+}
+
+Status GgufTranslation::granitemoe() {
+  CHORAL_TRY(const int64_t shared, metadata().get_int_or(key("expert_shared_feed_forward_length"), 0, kNotNegative));
+  out_.set("shared_intermediate_size", shared);
+  for (const auto& [gguf, hf] :
+       {std::pair("embedding_scale", "embedding_multiplier"), std::pair("residual_scale", "residual_multiplier"),
+        std::pair("attention.scale", "attention_multiplier"), std::pair("logit_scale", "logits_scaling")}) {
+    CHORAL_RETURN_IF_ERROR(copy_double(gguf, hf, out_));
+  }
+  if (!has("attention.scale")) out_.set("attention_multiplier", 1 / std::sqrt(static_cast<double>(head_dim_)));
+  return {};
+}
+
+// Its readers know chunks, temperature and which layers do not turn by heart, and the larger model by its experts: it alone norms
+// no heads.
+Status GgufTranslation::llama4() {
+  constexpr int64_t kExpertsOfMaverick = 128;
+  if (has("attention.sliding_window") && out_.find("sliding_window") == nullptr) {
+    return unsupported("{} is 0: models of this form without chunks are not supported",
+                       metadata().path_of(key("attention.sliding_window")));
+  }
+  CHORAL_TRY(const int64_t dense, count("feed_forward_length"));
+  CHORAL_TRY(const int64_t expert, count("expert_feed_forward_length"));
+  CHORAL_TRY(const int64_t experts, count("expert_count"));
+  CHORAL_TRY(const int64_t step, count_or("interleave_moe_layer_step", 1));
+  out_.set("intermediate_size", expert);
+  out_.set("intermediate_size_mlp", dense);
+  out_.set("interleave_moe_layer_step", step);
+  out_.set("use_qk_norm", experts != kExpertsOfMaverick);
+  return {};
+}
+
+Status GgufTranslation::ernie4_5_moe() {
+  CHORAL_TRY(const int64_t shared, metadata().get_int_or(key("expert_shared_count"), 0, kNotNegative));
+  CHORAL_TRY(const int64_t dense, metadata().get_int_or(key("leading_dense_block_count"), 0, kNotNegative));
+  CHORAL_TRY(const int64_t step, count_or("interleave_moe_layer_step", 1));
+  out_.set("moe_num_shared_experts", shared);
+  out_.set("moe_layer_start_index", dense);
+  out_.set("moe_layer_interval", step);
+  return {};
+}
+
+// Every reader of these files leaves the chosen experts their shares, and knows a shared expert by the dense size where it has no
+// other.
+Status GgufTranslation::qwen2moe() {
+  out_.set("norm_topk_prob", false);
+  out_.set("qkv_bias", file_.contains("blk.0.attn_q.bias"));
+  CHORAL_TRY(const int64_t dense, count("feed_forward_length"));
+  CHORAL_TRY(const int64_t shared, count_or("expert_shared_feed_forward_length", dense));
+  out_.set("shared_expert_intermediate_size", shared);
+  if (has("expert_feed_forward_length")) return {};
+  CHORAL_TRY(const int64_t used, count("expert_used_count"));
+  out_.set("moe_intermediate_size", dense / used);
   return {};
 }
 

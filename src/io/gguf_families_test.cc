@@ -213,6 +213,133 @@ TEST(GgufOlmoe, TheChosenKeepTheirShares) {
   EXPECT_EQ(field(spec, "clip_qkv"), "8.0");
 }
 
+TEST(GgufQwen2Moe, TheSharedExpertsGateIsAMatrixOfOneRow) {
+  GgufSpec spec = base("qwen2moe");
+  put(spec, GgufSpec::kv_u32("qwen2moe.expert_count", 8));
+  put(spec, GgufSpec::kv_u32("qwen2moe.expert_used_count", 4));
+  EXPECT_EQ(field(spec, "architectures"), R"(["Qwen2MoeForCausalLM"])");
+  EXPECT_EQ(field(spec, "norm_topk_prob"), "false");
+  EXPECT_EQ(field(spec, "shared_expert_intermediate_size"), "64");
+  EXPECT_EQ(field(spec, "moe_intermediate_size"), "16");
+  EXPECT_EQ(field(spec, "qkv_bias"), "false");
+  put(spec, GgufSpec::kv_u32("qwen2moe.expert_shared_feed_forward_length", 48));
+  put(spec, GgufSpec::kv_u32("qwen2moe.expert_feed_forward_length", 24));
+  spec.tensors.push_back({"blk.0.attn_q.bias", {32}, 0, floats(32)});
+  spec.tensors.push_back({"blk.0.ffn_gate_inp_shexp.weight", {32}, 0, floats(32)});
+  EXPECT_EQ(field(spec, "shared_expert_intermediate_size"), "48");
+  EXPECT_EQ(field(spec, "moe_intermediate_size"), "24");
+  EXPECT_EQ(field(spec, "qkv_bias"), "true");
+  with_file(spec, [](const auto& path) {
+    const auto gate = (*Checkpoint::open(path))->find("model.layers.0.mlp.shared_expert_gate.weight");
+    EXPECT_TRUE(gate.ok()) << gate.status().message();
+    if (gate.ok()) EXPECT_EQ(gate->view.shape, (Shape{1, 32}));
+  });
+}
+
+TEST(GgufGlm4Moe, ASigmoidIsTakenForGranted) {
+  GgufSpec spec = base("glm4moe");
+  put(spec, GgufSpec::kv_u32("glm4moe.expert_count", 8));
+  put(spec, GgufSpec::kv_u32("glm4moe.expert_used_count", 2));
+  put(spec, GgufSpec::kv_u32("glm4moe.expert_shared_count", 1));
+  put(spec, GgufSpec::kv_u32("glm4moe.leading_dense_block_count", 1));
+  put(spec, GgufSpec::kv_f32("glm4moe.expert_weights_scale", 2.5F));
+  put(spec, GgufSpec::kv_u32("glm4moe.nextn_predict_layers", 1));
+  EXPECT_EQ(field(spec, "architectures"), R"(["Glm4MoeForCausalLM"])");
+  EXPECT_EQ(field(spec, "num_hidden_layers"), "1");
+  EXPECT_EQ(field(spec, "first_k_dense_replace"), "1");
+  EXPECT_EQ(field(spec, "n_shared_experts"), "1");
+  EXPECT_EQ(field(spec, "routed_scaling_factor"), "2.5");
+  EXPECT_EQ(field(spec, "norm_topk_prob"), "false");
+  EXPECT_EQ(field(spec, "n_group"), "1");
+  EXPECT_EQ(field(spec, "use_qk_norm"), "false");
+  put(spec, GgufSpec::kv_u32("glm4moe.expert_gating_func", 2));
+  spec.tensors.push_back({"blk.0.attn_q_norm.weight", {16}, 0, floats(16)});
+  EXPECT_EQ(field(spec, "use_qk_norm"), "true");
+  put(spec, GgufSpec::kv_u32("glm4moe.expert_gating_func", 1));
+  EXPECT_THAT(field(spec, "n_group"),
+              HasSubstr("glm4moe.expert_gating_func is 1; experts of glm4moe are scored by a sigmoid (2)"));
+}
+
+TEST(GgufGraniteMoe, MultipliersAndAMatrixInHalves) {
+  GgufSpec spec = base("granitemoe");
+  put(spec, GgufSpec::kv_u32("granitemoe.expert_count", 2));
+  put(spec, GgufSpec::kv_u32("granitemoe.expert_used_count", 2));
+  EXPECT_EQ(field(spec, "architectures"), R"(["GraniteMoeSharedForCausalLM"])");
+  EXPECT_EQ(field(spec, "shared_intermediate_size"), "0");
+  EXPECT_EQ(field(spec, "attention_multiplier"), "0.25") << "as its readers have it where the file does not say";
+  for (const char* key : {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}) {
+    put(spec, GgufSpec::kv_f32(std::string("granitemoe.") + key, 0.1F));
+  }
+  put(spec, GgufSpec::kv_u32("granitemoe.expert_shared_feed_forward_length", 2));
+  for (const char* key : {"attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"}) {
+    EXPECT_EQ(field(spec, key), "0.1") << key;
+  }
+  EXPECT_EQ(field(spec, "shared_intermediate_size"), "2");
+  spec.tensors = {{"blk.0.ffn_gate_exps.weight", {3, 2, 2}, 0, floats(12)},
+                  {"blk.0.ffn_up_exps.weight", {3, 2, 2}, 0, floats(12)},
+                  {"blk.0.ffn_gate_shexp.weight", {3, 2}, 0, floats(6)},
+                  {"blk.0.ffn_up_shexp.weight", {3, 2}, 0, floats(6)}};
+  with_file(spec, [](const auto& path) {
+    const auto checkpoint = *Checkpoint::open(path);
+    for (const char* name : {"block_sparse_moe.experts.1.gate_up_proj", "shared_mlp.input_linear"}) {
+      const auto weight = checkpoint->find(fmt::format("model.layers.0.{}.weight", name));
+      EXPECT_TRUE(weight.ok()) << weight.status().message();
+      if (!weight.ok()) continue;
+      EXPECT_EQ(weight->view.shape, (Shape{4, 3})) << name;
+      EXPECT_EQ(weight->parts.size(), 2u) << name;
+      EXPECT_EQ(weight->parts[0].rows, 2) << name << ": all of the gate, then all of the up";
+    }
+  });
+}
+
+TEST(GgufErnieMoe, LayersAndTheBiasOfItsRouter) {
+  GgufSpec spec = base("ernie4_5-moe");
+  put(spec, GgufSpec::kv_u32("ernie4_5-moe.expert_count", 4));
+  put(spec, GgufSpec::kv_u32("ernie4_5-moe.expert_used_count", 2));
+  put(spec, GgufSpec::kv_u32("ernie4_5-moe.expert_shared_count", 2));
+  put(spec, GgufSpec::kv_u32("ernie4_5-moe.leading_dense_block_count", 1));
+  put(spec, GgufSpec::kv_u32("ernie4_5-moe.interleave_moe_layer_step", 2));
+  spec.tensors.push_back({"blk.1.exp_probs_b.bias", {4}, 0, floats(4)});
+  EXPECT_EQ(field(spec, "moe_num_shared_experts"), "2");
+  EXPECT_EQ(field(spec, "moe_layer_start_index"), "1");
+  EXPECT_EQ(field(spec, "moe_layer_interval"), "2");
+  with_file(spec, [](const auto& path) {
+    const auto bias = (*Checkpoint::open(path))->find("model.layers.1.mlp.moe_statics.e_score_correction_bias");
+    EXPECT_TRUE(bias.ok()) << bias.status().message();
+    if (bias.ok()) EXPECT_EQ(bias->view.shape, (Shape{1, 4}));
+  });
+}
+
+TEST(GgufLlama4, WhatItsReadersKnowByHeart) {
+  GgufSpec spec = base("llama4");
+  put(spec, GgufSpec::kv_u32("llama4.expert_count", 16));
+  put(spec, GgufSpec::kv_u32("llama4.expert_used_count", 1));
+  put(spec, GgufSpec::kv_u32("llama4.expert_feed_forward_length", 24));
+  put(spec, GgufSpec::kv_u32("llama4.interleave_moe_layer_step", 2));
+  EXPECT_EQ(field(spec, "architectures"), R"(["Llama4ForCausalLM"])");
+  EXPECT_EQ(field(spec, "intermediate_size"), "24");
+  EXPECT_EQ(field(spec, "intermediate_size_mlp"), "64");
+  EXPECT_EQ(field(spec, "interleave_moe_layer_step"), "2");
+  EXPECT_EQ(field(spec, "use_qk_norm"), "true");
+  put(spec, GgufSpec::kv_u32("llama4.expert_count", 128));
+  EXPECT_EQ(field(spec, "use_qk_norm"), "false");
+  put(spec, GgufSpec::kv_u32("llama4.attention.sliding_window", 0));
+  EXPECT_THAT(field(spec, "use_qk_norm"), HasSubstr("llama4.attention.sliding_window is 0"));
+}
+
+TEST(GgufMiniMaxM2, PartOfAHeadTurns) {
+  GgufSpec spec = base("minimax-m2");
+  put(spec, GgufSpec::kv_u32("minimax-m2.expert_count", 4));
+  put(spec, GgufSpec::kv_u32("minimax-m2.expert_used_count", 2));
+  put(spec, GgufSpec::kv_u32("minimax-m2.rope.dimension_count", 8));
+  spec.tensors.push_back({"blk.0.exp_probs_b.bias", {4}, 0, floats(4)});
+  EXPECT_EQ(field(spec, "architectures"), R"(["MiniMaxM2ForCausalLM"])");
+  EXPECT_EQ(field(spec, "partial_rotary_factor"), "0.5");
+  with_file(spec, [](const auto& path) {
+    EXPECT_TRUE((*Checkpoint::open(path))->contains("model.layers.0.block_sparse_moe.e_score_correction_bias"));
+  });
+}
+
 TEST(GgufGptOss, ItsYarnIsNotCutToWholeNumbers) {
   GgufSpec spec = base("gpt-oss");
   put(spec, GgufSpec::kv_u32("gpt-oss.expert_count", 4));

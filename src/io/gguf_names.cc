@@ -19,6 +19,14 @@ constexpr std::array<GgufRenaming, 4> kExperts{{{"ffn_gate_inp", "mlp.gate"},
                                                 {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
                                                 {"ffn_up_exps", "mlp.experts.*.up_proj"},
                                                 {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
+constexpr std::array<GgufRenaming, 8> kGatedSharedExpert{{{"ffn_gate_inp", "mlp.gate"},
+                                                          {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                                          {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                                          {"ffn_down_exps", "mlp.experts.*.down_proj"},
+                                                          {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+                                                          {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                                                          {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                                                          {"ffn_down_shexp", "mlp.shared_expert.down_proj"}}};
 constexpr std::array<GgufRenaming, 4> kExpertsOfMixtral{{{"ffn_gate_inp", "block_sparse_moe.gate"},
                                                          {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
                                                          {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
@@ -38,6 +46,44 @@ constexpr std::array<GgufRenaming, 14> kLatent{{{"attn_q_a", "self_attn.q_a_proj
                                                 {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
                                                 {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
                                                 {"ffn_down_shexp", "mlp.shared_experts.down_proj"}}};
+constexpr std::array<GgufRenaming, 9> kSharedExperts{{{"post_attention_norm", "post_attention_layernorm"},
+                                                      {"ffn_gate_inp", "mlp.gate"},
+                                                      {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+                                                      {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                                      {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                                      {"ffn_down_exps", "mlp.experts.*.down_proj"},
+                                                      {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                                      {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                                      {"ffn_down_shexp", "mlp.shared_experts.down_proj"}}};
+constexpr std::array<GgufRenaming, 3> kOfGraniteMoe{{{"ffn_gate_inp", "block_sparse_moe.router"},
+                                                     {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
+                                                     {"ffn_down_shexp", "shared_mlp.output_linear"}}};
+constexpr std::array<GgufJoint, 2> kLinearsOfGraniteMoe{
+    {{.hf = "block_sparse_moe.experts.*.gate_up_proj", .first = "ffn_gate_exps", .second = "ffn_up_exps", .in_halves = true},
+     {.hf = "shared_mlp.input_linear", .first = "ffn_gate_shexp", .second = "ffn_up_shexp", .in_halves = true}}};
+constexpr std::array<GgufRenaming, 8> kOfLlama4{{{"ffn_gate_inp", "feed_forward.router"},
+                                                 {"ffn_down_exps", "feed_forward.experts.*.down_proj"},
+                                                 {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
+                                                 {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
+                                                 {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
+                                                 {"ffn_gate", "feed_forward.gate_proj"},
+                                                 {"ffn_up", "feed_forward.up_proj"},
+                                                 {"ffn_down", "feed_forward.down_proj"}}};
+constexpr std::array<GgufJoint, 1> kGateThenUpOfLlama4{
+    {{.hf = "feed_forward.experts.*.gate_up_proj", .first = "ffn_gate_exps", .second = "ffn_up_exps", .in_halves = true}}};
+constexpr std::array<GgufRenaming, 5> kExpertsOfMiniMax{{{"ffn_gate_inp", "block_sparse_moe.gate"},
+                                                         {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"},
+                                                         {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
+                                                         {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
+                                                         {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}}};
+constexpr std::array<GgufRenaming, 8> kExpertsOfErnie{{{"ffn_gate_inp", "mlp.gate"},
+                                                       {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"},
+                                                       {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                                       {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                                       {"ffn_down_exps", "mlp.experts.*.down_proj"},
+                                                       {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                                       {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                                       {"ffn_down_shexp", "mlp.shared_experts.down_proj"}}};
 constexpr std::array<GgufJoint, 1> kKeysAndValues{
     {{.hf = "self_attn.kv_b_proj", .first = "attn_k_b", .second = "attn_v_b", .of_heads = true}}};
 constexpr std::array<GgufRenaming, 4> kSinks{{{"attn_sinks.weight", "self_attn.sinks"},
@@ -73,6 +119,18 @@ constexpr GgufArchitecture kArchitectures[] = {
      .joints = kKeysAndValues},
     {.name = "ernie4_5", .hf_class = "Ernie4_5ForCausalLM", .model_type = "ernie4_5"},
     {.name = "exaone4", .hf_class = "Exaone4ForCausalLM", .model_type = "exaone4", .in_layer = kNormsAfter},
+    {.name = "deepseek2",  // the same equations: read as V3's
+     .hf_class = "Glm4MoeLiteForCausalLM",
+     .model_type = "glm4_moe_lite",
+     .experts = true,
+     .sigmoid_gating = true,
+     .in_layer = kLatent,
+     .joints = kKeysAndValues},
+    {.name = "ernie4_5-moe",
+     .hf_class = "Ernie4_5_MoeForCausalLM",
+     .model_type = "ernie4_5_moe",
+     .experts = true,
+     .in_layer = kExpertsOfErnie},
     {.name = "gemma2", .hf_class = "Gemma2ForCausalLM", .model_type = "gemma2", .norms_hold_one = true, .in_layer = kFourNorms},
     {.name = "gemma3",
      .hf_class = "Gemma3ForCausalLM",
@@ -85,6 +143,18 @@ constexpr GgufArchitecture kArchitectures[] = {
      .norms_hold_one = true,
      .in_layer = kFourNorms},
     {.name = "glm4", .hf_class = "Glm4ForCausalLM", .model_type = "glm4", .in_layer = kMergedWithFourNorms},
+    {.name = "glm4moe",
+     .hf_class = "Glm4MoeForCausalLM",
+     .model_type = "glm4_moe",
+     .experts = true,
+     .sigmoid_gating = true,
+     .in_layer = kSharedExperts},
+    {.name = "glm4moe",  // GLM's equations: read as that
+     .hf_class = "SolarOpenForCausalLM",
+     .model_type = "solar_open",
+     .experts = true,
+     .sigmoid_gating = true,
+     .in_layer = kSharedExperts},
     {.name = "gpt-oss",
      .hf_class = "GptOssForCausalLM",
      .model_type = "gpt_oss",
@@ -96,6 +166,20 @@ constexpr GgufArchitecture kArchitectures[] = {
      .hf_class = "HunYuanDenseV1ForCausalLM",
      .model_type = "hunyuan_v1_dense",
      .in_layer = kTurnedHeadNorms},
+    {.name = "granitemoe",
+     .hf_class = "GraniteMoeSharedForCausalLM",
+     .model_type = "granitemoeshared",
+     .interleaved_qk = true,
+     .experts = true,
+     .in_layer = kOfGraniteMoe,
+     .joints = kLinearsOfGraniteMoe},
+    {.name = "granitemoe",  // the other without a shared expert: read as that
+     .hf_class = "GraniteMoeForCausalLM",
+     .model_type = "granitemoe",
+     .interleaved_qk = true,
+     .experts = true,
+     .in_layer = kOfGraniteMoe,
+     .joints = kLinearsOfGraniteMoe},
     {.name = "llama", .hf_class = "LlamaForCausalLM", .model_type = "llama", .interleaved_qk = true},
     {.name = "llama",
      .hf_class = "MixtralForCausalLM",
@@ -103,6 +187,19 @@ constexpr GgufArchitecture kArchitectures[] = {
      .interleaved_qk = true,
      .experts = true,
      .in_layer = kExpertsOfMixtral},
+    {.name = "llama4",
+     .hf_class = "Llama4ForCausalLM",
+     .model_type = "llama4_text",
+     .experts = true,
+     .sigmoid_gating = true,
+     .in_layer = kOfLlama4,
+     .joints = kGateThenUpOfLlama4},
+    {.name = "minimax-m2",
+     .hf_class = "MiniMaxM2ForCausalLM",
+     .model_type = "minimax_m2",
+     .experts = true,
+     .sigmoid_gating = true,
+     .in_layer = kExpertsOfMiniMax},
     {.name = "mistral", .hf_class = "MistralForCausalLM", .model_type = "mistral", .interleaved_qk = true},
     {.name = "mistral3", .hf_class = "Ministral3ForCausalLM", .model_type = "ministral3", .interleaved_qk = true},
     {.name = "olmo2", .hf_class = "Olmo2ForCausalLM", .model_type = "olmo2", .windows = false, .in_layer = kNormsAfter},
@@ -110,6 +207,11 @@ constexpr GgufArchitecture kArchitectures[] = {
     {.name = "olmoe", .hf_class = "OlmoeForCausalLM", .model_type = "olmoe", .experts = true, .in_layer = kExperts},
     {.name = "phi3", .hf_class = "Phi3ForCausalLM", .model_type = "phi3", .in_layer = kMerged},
     {.name = "qwen2", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2"},
+    {.name = "qwen2moe",
+     .hf_class = "Qwen2MoeForCausalLM",
+     .model_type = "qwen2_moe",
+     .experts = true,
+     .in_layer = kGatedSharedExpert},
     {.name = "qwen3", .hf_class = "Qwen3ForCausalLM", .model_type = "qwen3"},
     {.name = "qwen3moe", .hf_class = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .experts = true, .in_layer = kExperts},
     {.name = "qwen2vl", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2"},
@@ -209,17 +311,20 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
     return unsupported("{} is one of {} parts; merge them into one GGUF file first", metadata.source(), parts);
   }
   CHORAL_TRY(const int64_t experts, metadata.get_int_or(name + ".expert_count", 0));
-  CHORAL_TRY(const int64_t gating, metadata.get_int_or(name + ".expert_gating_func", kSoftmax, {kSoftmax, kSigmoid}));
+  const std::string gating_key = name + ".expert_gating_func";
+  CHORAL_TRY(int64_t gating, metadata.get_int_or(gating_key, kSoftmax, {kSoftmax, kSigmoid}));
   CHORAL_TRY(const int64_t window, metadata.get_int_or(name + ".attention.sliding_window", 0));
-  const bool sigmoid = gating == kSigmoid;
   std::vector<std::string_view> known;
   const GgufArchitecture* found = nullptr;  // an adapter's file says no more than the name
+  const auto fits = [&](const GgufArchitecture& a) {
+    return a.experts == (experts > 0) && a.sigmoid_gating == (gating == kSigmoid) &&
+           a.windows.value_or(window > 0) == (window > 0);
+  };
   for (const auto& architecture : kArchitectures) {
     if (known.empty() || known.back() != architecture.name) known.push_back(architecture.name);
     if (architecture.name != name) continue;
-    const bool fits = architecture.experts == (experts > 0) && architecture.sigmoid_gating == sigmoid &&
-                      architecture.windows.value_or(window > 0) == (window > 0);
-    if (found == nullptr || fits) found = &architecture;
+    if (found == nullptr && !metadata.contains(gating_key)) gating = architecture.sigmoid_gating ? kSigmoid : kSoftmax;
+    if (found == nullptr || (!fits(*found) && fits(architecture))) found = &architecture;
   }
   if (found == nullptr) {
     return unsupported("{}: the GGUF architecture '{}' is not supported ({} are); use the safetensors files", metadata.source(),
@@ -229,9 +334,9 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
     return unsupported("{}.expert_count is {}; of {} only files with{} are read; use the safetensors files",
                        metadata.path_of(name), experts, name, found->experts ? " experts" : "out experts");
   }
-  if (found->sigmoid_gating != sigmoid) {
-    return unsupported("{}.expert_gating_func is {}; experts of {} are scored by a softmax ({})", metadata.path_of(name), gating,
-                       name, kSoftmax);
+  if (found->sigmoid_gating != (gating == kSigmoid)) {
+    return unsupported("{} is {}; experts of {} are scored by a {} ({})", metadata.path_of(gating_key), gating, name,
+                       found->sigmoid_gating ? "sigmoid" : "softmax", found->sigmoid_gating ? kSigmoid : kSoftmax);
   }
   return *found;
 }
@@ -279,6 +384,10 @@ std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architect
 
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name) {
   return architecture.norms_hold_one && hf_name.ends_with("norm.weight") ? 1.0F : 0.0F;
+}
+
+bool is_one_row_in_gguf(std::string_view hf_name) {
+  return hf_name.ends_with(".shared_expert_gate.weight") || hf_name.ends_with(".moe_statics.e_score_correction_bias");
 }
 
 std::vector<int32_t> half_split_order(int64_t rows, int64_t heads) {

@@ -19,11 +19,12 @@ struct GgufRenaming {
   std::string_view gguf, hf;
 };
 
-// A tensor of a layer that GGUF holds as two, which give its rows in turns.
+// A tensor of a layer that GGUF holds as two, which give its rows in turns or one after the other.
 struct GgufJoint {
   std::string_view hf, first, second;
   // A turn is a head's keys and its values, the keys turned round; else it is a row of each.
   bool of_heads = false;
+  bool in_halves = false;  // or all rows of the first, then all of the second
 };
 
 struct GgufArchitecture {
@@ -76,6 +77,9 @@ struct GgufJointNames {
 std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architecture, std::string_view gguf_name);
 // What a tensor of this Hugging Face name is more than Hugging Face's, in each element.
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name);
+
+// Whether it is a matrix of one row, which GGUF holds as a vector.
+bool is_one_row_in_gguf(std::string_view hf_name);
 
 // Rows of a q_proj or k_proj of an architecture with interleaved_qk: row i of Hugging Face's order is row order[i] of the file.
 // The file has each head's rows as pairs (j, j + d/2) side by side; Hugging Face has the first halves, then the second. `rows` is

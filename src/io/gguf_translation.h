@@ -46,7 +46,13 @@ class GgufTranslation {
   void embedding_layers();
   Status phi3();
   Status latent_heads();
+  Status shared_experts();
   Status deepseek();
+  Status glm4moe();
+  Status granitemoe();
+  Status ernie4_5_moe();
+  Status llama4();
+  Status qwen2moe();
   Status gpt_oss();
   Status olmoe();
   Status olmo3();

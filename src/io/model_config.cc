@@ -117,7 +117,7 @@ bool has_layer_types(const ConfigMap& rope) {
 // The experts that a router chooses among, which each family calls otherwise, as num_experts.
 Status adopt_experts(const ConfigMap& config, ConfigObject& out) {
   const ConfigValue* first = nullptr;
-  for (const char* name : {"num_local_experts", "n_routed_experts"}) {
+  for (const char* name : {"num_local_experts", "n_routed_experts", "moe_num_experts"}) {
     const ConfigValue* value = config.find(name);
     if (value == nullptr) continue;
     if (first == nullptr) first = value;
@@ -126,6 +126,10 @@ Status adopt_experts(const ConfigMap& config, ConfigObject& out) {
                      first->to_json());
     CHORAL_RETURN_IF_ERROR(adopt(config, out, "num_experts", *value, config.path_of(name)));
     out.erase(name);
+  }
+  if (const ConfigValue* used = config.find("moe_k")) {
+    CHORAL_RETURN_IF_ERROR(adopt(config, out, "num_experts_per_tok", *used, config.path_of("moe_k")));
+    out.erase("moe_k");
   }
   return {};
 }

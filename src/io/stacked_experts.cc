@@ -33,6 +33,27 @@ constexpr std::array<Form, 4> kForms{{
      true},
 }};
 constexpr std::array<std::string_view, 2> kParameters{"gate_up_proj", "down_proj"};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOfGranite{
+    {{".block_sparse_moe.input_linear.weight", "gate_up_proj"}, {".block_sparse_moe.output_linear.weight", "down_proj"}}};
+
+Status check_stack(std::string_view name, const Shape& shape, int rank) {
+  if (shape.rank() == rank && shape[0] >= 1 && shape[0] <= kMostExperts && shape.elements() / shape[0] <= kMostColumns) return {};
+  return corrupt("'{}' has shape {}; one of {} dimensions is wanted, the first of them at most {} experts", printable(name),
+                 shape.to_string(), rank, kMostExperts);
+}
+
+Result<std::optional<StackedExperts>> stacked_beside_router(std::string_view name, const Shape& shape) {
+  for (const auto& [ending, parameter] : kOfGranite) {
+    if (!name.ends_with(ending)) continue;
+    CHORAL_RETURN_IF_ERROR(check_stack(name, shape, 3));
+    const std::string_view block = name.substr(0, name.rfind('.', name.size() - std::string_view(".weight").size() - 1) + 1);
+    return std::optional(StackedExperts{.before = fmt::format("{}experts.", block),
+                                        .after = fmt::format(".{}.weight", parameter),
+                                        .experts = shape[0],
+                                        .shape = {shape[1], shape[2]}});
+  }
+  return std::optional<StackedExperts>();
+}
 
 }  // namespace
 
@@ -40,18 +61,16 @@ Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, con
                                                       FunctionRef<bool(std::string_view)> contains) {
   constexpr std::string_view kExperts = ".experts.";
   const size_t at = name.rfind(kExperts);
-  if (at == std::string_view::npos) return std::optional<StackedExperts>();
+  if (at == std::string_view::npos) return stacked_beside_router(name, shape);
   const size_t begin = at + kExperts.size();
   const std::string_view last = name.substr(begin);
   for (const auto parameter : kParameters) {
     if (!last.starts_with(parameter)) continue;
     for (const Form& form : kForms) {
       if (last.substr(parameter.size()) != form.ending) continue;
-      if (!contains(std::string(name.substr(0, begin + parameter.size())) + "_bias")) continue;
-      if (shape.rank() != form.rank || shape[0] < 1 || shape[0] > kMostExperts || shape.elements() / shape[0] > kMostColumns) {
-        return corrupt("'{}' has shape {}; one of {} dimensions is wanted, the first of them at most {} experts", printable(name),
-                       shape.to_string(), form.rank, kMostExperts);
-      }
+      const bool of_llama4 = name.substr(0, at).ends_with(".feed_forward");
+      if (!of_llama4 && !contains(std::string(name.substr(0, begin + parameter.size())) + "_bias")) continue;
+      CHORAL_RETURN_IF_ERROR(check_stack(name, shape, form.rank));
       return std::optional(StackedExperts{.before = std::string(name.substr(0, begin)),
                                           .after = fmt::format(".{}{}", parameter, form.own),
                                           .experts = shape[0],
@@ -60,6 +79,12 @@ Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, con
     }
   }
   return std::optional<StackedExperts>();
+}
+
+std::string router_name(std::string_view name) {
+  constexpr std::string_view kNested = ".block_sparse_moe.router.layer.weight";
+  if (!name.ends_with(kNested)) return std::string(name);
+  return fmt::format("{}.block_sparse_moe.router.weight", name.substr(0, name.size() - kNested.size()));
 }
 
 }  // namespace choral::io

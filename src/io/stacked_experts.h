@@ -1,10 +1,15 @@
-// Safetensors files of gpt-oss hold a parameter of all experts of a layer as one tensor. Here such a tensor is taken apart into
-// those that an expert's linear layers have, "….experts.N.gate_up_proj.…" and "….down_proj.…":
+// Safetensors files of gpt-oss, Llama 4 and Granite's mixtures hold a parameter of all experts of a layer as one tensor. Here
+// such a tensor is taken apart into those that an expert's linear layers have, "….experts.N.gate_up_proj.…" and "….down_proj.…":
 //   gate_up_proj [experts, k, n]                -> weight [n, k], which lies transposed
 //   gate_up_proj_bias [experts, n]              -> bias [n]
 //   gate_up_proj_blocks [experts, n, k/32, 16]  -> weight_packed [n, k/2]     the nibbles and
 //   gate_up_proj_scales [experts, n, k/32]      -> weight_scale [n, k/32]     the scales of MXFP4
-// Rows of gate_up_proj are the gate's and the up's in turns, and stay so. Internal to io. Pure; any thread.
+// gpt-oss's rows of gate_up_proj are the gate's and the up's in turns, and stay so; Llama 4's ("….feed_forward.experts.") are the
+// gate's, then the up's, and it has no biases. Granite's stand beside the router, the gate's rows
+// before the up's:
+//   ….block_sparse_moe.input_linear [experts, n, k]   -> ….block_sparse_moe.experts.N.gate_up_proj, weight [n, k]
+//   ….block_sparse_moe.output_linear [experts, n, k]  -> ….block_sparse_moe.experts.N.down_proj, weight [n, k]
+// Internal to io. Pure; any thread.
 #pragma once
 
 #include <optional>
@@ -30,5 +35,8 @@ struct StackedExperts {
 // have no biases beside them. kCorrupt when the shape cannot be.
 Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, const Shape& shape,
                                                       FunctionRef<bool(std::string_view)> contains);
+
+// A router's name as models know it: Granite's is a module within a module, "….router.layer.weight".
+std::string router_name(std::string_view name);
 
 }  // namespace choral::io

@@ -81,6 +81,37 @@ TEST(StackedExperts, EachExpertHasItsPart) {
   for (const auto& name : (*checkpoint)->names()) (*checkpoint)->release(name);
 }
 
+TEST(StackedExperts, GranitesStandBesideTheirRouter) {
+  File file;
+  const std::string block = "model.layers.3.block_sparse_moe.";
+  const auto checkpoint = file.add(block + "input_linear.weight", DType::kF32, {2, 4, 3})
+                              .add(block + "output_linear.weight", DType::kF32, {2, 3, 2})
+                              .add(block + "router.layer.weight", DType::kF32, {2, 3})
+                              .open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  EXPECT_THAT((*checkpoint)->names(), ElementsAre(block + "experts.0.down_proj.weight", block + "experts.0.gate_up_proj.weight",
+                                                  block + "experts.1.down_proj.weight", block + "experts.1.gate_up_proj.weight",
+                                                  block + "router.weight"));
+  const auto weight = *(*checkpoint)->find(block + "experts.1.gate_up_proj.weight");
+  EXPECT_EQ(weight.view.shape, (Shape{4, 3}));
+  EXPECT_FALSE(weight.transposed);
+  EXPECT_EQ(float_at(weight, 0), 12);
+  File wrong;
+  const auto status = wrong.add(block + "input_linear.weight", DType::kF32, {4, 3}).open().status();
+  EXPECT_THAT(status.message(), HasSubstr("input_linear.weight' has shape [4, 3]"));
+}
+
+TEST(StackedExperts, Llama4sHaveNoBiases) {
+  File file;
+  const std::string experts = "model.layers.3.feed_forward.experts.";
+  const auto checkpoint = file.add(experts + "gate_up_proj", DType::kF32, {2, 3, 4}).open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  EXPECT_THAT((*checkpoint)->names(), ElementsAre(experts + "0.gate_up_proj.weight", experts + "1.gate_up_proj.weight"));
+  const auto weight = *(*checkpoint)->find(experts + "1.gate_up_proj.weight");
+  EXPECT_EQ(weight.view.shape, (Shape{4, 3}));
+  EXPECT_TRUE(weight.transposed);
+}
+
 TEST(StackedExperts, WithoutBiasesTheyAreAnotherFamilys) {
   File file;
   const auto checkpoint = file.add(kExperts + "down_proj", DType::kF32, {2, 32, 2}).open();

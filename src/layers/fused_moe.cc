@@ -1,21 +1,27 @@
 #include "layers/fused_moe.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "platform/host_view.h"
 
 namespace choral::layers {
 MoeRouter::MoeRouter(Builder& builder, const Spec& spec)
     : ReplicatedLinear(builder, quant::LayerKind::kRouter,
                        {.prefix = spec.prefix, .in = spec.hidden, .out = spec.experts, .bias = spec.bias}),
-      selection_bias_(spec.selection_bias ? spec.experts : 0) {
-  if (spec.selection_bias && !builder.lora_targets.empty())
+      selection_bias_(spec.selection_bias.empty() ? 0 : spec.experts),
+      selection_bias_name_(spec.selection_bias),
+      selection_bias_row_(spec.selection_bias_row) {
+  if (!selection_bias_.empty() && !builder.lora_targets.empty())
     builder.lora_targets.back().selection_bias = [this] { return selection_bias(); };
 }
 
 Status MoeRouter::load_weights(quant::WeightSource& source) {
   CHORAL_RETURN_IF_ERROR(ReplicatedLinear::load_weights(source));
   if (selection_bias_.empty()) return {};
-  const std::string name = prefix() + ".e_score_correction_bias";
-  CHORAL_TRY(const auto tensor, source.take(name, Shape{std::ssize(selection_bias_)}));
+  const std::string& name = selection_bias_name_;
+  const int64_t experts = std::ssize(selection_bias_);
+  CHORAL_TRY(const auto tensor, source.take(name, selection_bias_row_ ? Shape{1, experts} : Shape{experts}));
   if (!facts(tensor.view.dtype).is_floating) {
     return unsupported("tensor {} is stored as {}, a float type is wanted", name, dtype_name(tensor.view.dtype));
   }
@@ -24,15 +30,41 @@ Status MoeRouter::load_weights(quant::WeightSource& source) {
   return {};
 }
 
+SharedExpertGate::SharedExpertGate(Builder& builder, const Spec& spec)
+    : gate_(builder.make<MoeRouter>({.prefix = spec.prefix, .hidden = spec.hidden, .experts = 1})) {}
+
+void SharedExpertGate::add(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x,
+                           MatrixView<const float> from, MatrixView<float> y) const {
+  const platform::StepMark mark(ctx);
+  const auto logits = ctx.make_matrix(x.rows, 1), factors = ctx.make_matrix(x.rows, 1);
+  gate_->forward(ctx, x, logits, batch.lora);
+  const auto chosen = ctx.kernel.scratch.make<int32_t>(x.rows), places = ctx.kernel.scratch.make<int32_t>(x.rows);
+  ctx.ops.moe_gating(ctx, logits, {.scoring = kernels::GateScoring::kSigmoid}, {chosen.data(), x.rows, 1}, factors);
+  std::iota(places.begin(), places.end(), 0);
+  ctx.ops.moe_combine(ctx, from, platform::place_indices<int32_t>(ctx, places), factors, /*add=*/true, y);
+}
+
+namespace {
+
+std::string selection_bias_name(const FusedMoE::Spec& spec) {
+  if (!spec.selection_bias) return {};
+  if (!spec.names.selection_bias.empty()) return fmt::format("{}.{}", spec.prefix, spec.names.selection_bias);
+  return fmt::format("{}.{}.e_score_correction_bias", spec.prefix, spec.names.router);
+}
+
+}  // namespace
+
 FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
     : CustomOp(kLayerName, builder.custom_ops, builder.session),
       gating_(spec.gating),
       hidden_(spec.hidden),
       intermediate_(spec.intermediate),
+      weigh_input_(spec.weigh_input),
       router_(builder.make<MoeRouter>({.prefix = fmt::format("{}.{}", spec.prefix, spec.names.router),
                                        .hidden = spec.hidden,
                                        .experts = spec.experts,
-                                       .selection_bias = spec.selection_bias,
+                                       .selection_bias = selection_bias_name(spec),
+                                       .selection_bias_row = spec.names.selection_bias_row,
                                        .bias = spec.bias})),
       choose_(bind<platform::ops::MoeGating>()),
       grouped_matmul_(bind<platform::ops::GroupedMatmul>()),
@@ -46,7 +78,7 @@ FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
                                                                   .members = {spec.names.gate, spec.names.up},
                                                                   .out = {spec.intermediate, spec.intermediate},
                                                                   .bias = spec.bias,
-                                                                  .merged = spec.swiglu.has_value()}),
+                                                                  .merged = spec.merged_gate_up || spec.swiglu.has_value()}),
                         builder.make<RowParallelLinear>(
                             {.prefix = name(spec.names.down), .in = spec.intermediate, .out = spec.hidden, .bias = spec.bias})});
   }
@@ -56,15 +88,33 @@ FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
     act_ = builder.make<GatedActivation>({.hidden_act = spec.hidden_act});
   }
   if (spec.shared_intermediate == 0) return;
-  shared_experts_ = builder.make<GatedMlp>({.prefix = spec.prefix + ".shared_experts",
-                                            .hidden = spec.hidden,
-                                            .intermediate = spec.shared_intermediate,
-                                            .hidden_act = spec.hidden_act});
+  shared_experts_ = make_shared_experts(builder, spec);
+  if (spec.shared_gate) {
+    shared_gate_ = builder.make<SharedExpertGate>({.prefix = spec.prefix + ".shared_expert_gate", .hidden = spec.hidden});
+  }
+}
+
+std::unique_ptr<GatedMlp> FusedMoE::make_shared_experts(Builder& builder, const Spec& spec) {
+  GatedMlp::Spec mlp{
+      .prefix = spec.shared_prefix.empty() ? fmt::format("{}.{}", spec.prefix, spec.names.shared) : spec.shared_prefix,
+      .hidden = spec.hidden,
+      .intermediate = spec.shared_intermediate,
+      .hidden_act = spec.hidden_act};
+  if (spec.shared_linears) {
+    mlp.merged_gate_up = true;
+    mlp.gate_up_name = "input_linear";
+    mlp.down_name = "output_linear";
+  }
+  return builder.make<GatedMlp>(mlp);
 }
 
 void FusedMoE::describe(Graph& graph, Value x, const Output& out) const {
   graph.add(PluggedStep{this, x, out.y, out.add});
-  if (shared_experts_) shared_experts_->describe(graph, x, {out.y, true});
+  if (!shared_experts_) return;
+  if (!shared_gate_) return shared_experts_->describe(graph, x, {out.y, true});
+  const Value shared = graph.matrix(hidden_);
+  shared_experts_->describe(graph, x, {shared, false});
+  graph.add(GatedAddStep{shared_gate_.get(), x, shared, out.y});
 }
 
 kernels::ExpertRows FusedMoE::route(const platform::Context& ctx, MatrixView<const float> logits,
@@ -74,6 +124,25 @@ kernels::ExpertRows FusedMoE::route(const platform::Context& ctx, MatrixView<con
   const MatrixView<int32_t> ids(ctx.kernel.scratch.make<int32_t>(weights.rows * weights.cols).data(), weights.rows, weights.cols);
   choose_(ctx, logits, gating, ids, weights);
   return kernels::sort_by_expert(ids, std::ssize(experts_), ctx.kernel.scratch);
+}
+
+MatrixView<float> FusedMoE::gather(const platform::Context& ctx, MatrixView<const float> x, const kernels::ExpertRows& rows,
+                                   MatrixView<const float>& weights) const {
+  const int64_t slots = std::ssize(rows.tokens);
+  const auto gathered = ctx.make_matrix(slots, hidden_);
+  ctx.ops.take_rows(ctx, x, platform::place_indices<int32_t>(ctx, rows.tokens), gathered);
+  if (!weigh_input_) return gathered;
+  auto& scratch = ctx.kernel.scratch;
+  const auto slot_at = scratch.make<int32_t>(slots), each = scratch.make<int32_t>(slots);
+  for (int64_t i = 0; i < slots; ++i) slot_at[rows.places[i]] = static_cast<int32_t>(i);
+  std::iota(each.begin(), each.end(), 0);
+  const auto own = ctx.make_matrix(slots, 1), weighed = ctx.make_matrix(slots, hidden_);
+  ctx.ops.take_rows(ctx, {weights.data, slots, 1}, platform::place_indices<int32_t>(ctx, slot_at), own);
+  combine_(ctx, gathered, platform::place_indices<int32_t>(ctx, each), own, /*add=*/false, weighed);
+  const auto ones = scratch.make<float>(slots);
+  std::fill(ones.begin(), ones.end(), 1.0F);
+  weights = {platform::to_device<float>(ctx, ones), weights.rows, weights.cols};
+  return weighed;
 }
 
 void FusedMoE::forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, bool add,
@@ -100,13 +169,13 @@ void FusedMoE::forward(const platform::Context& ctx, const ForwardBatch& batch, 
   };
 
   const int64_t slots = std::ssize(rows.tokens);
-  const auto outer = ctx.make_matrix(slots, hidden_), gate_up = ctx.make_matrix(slots, 2 * intermediate_);
-  const auto gated = ctx.make_matrix(slots, intermediate_);
-  ctx.ops.take_rows(ctx, x, platform::place_indices<int32_t>(ctx, rows.tokens), outer);
+  MatrixView<const float> shares = weights;
+  const auto outer = gather(ctx, x, rows, shares);
+  const auto gate_up = ctx.make_matrix(slots, 2 * intermediate_), gated = ctx.make_matrix(slots, intermediate_);
   forward_all([](const Expert& expert) { return expert.gate_up_proj.get(); }, outer, gate_up);
   act_->forward(ctx, gate_up, gated);
   forward_all([](const Expert& expert) { return expert.down_proj.get(); }, gated, outer);
-  combine_(ctx, outer, platform::place_indices<int32_t>(ctx, rows.places), weights, add, y);
+  combine_(ctx, outer, platform::place_indices<int32_t>(ctx, rows.places), shares, add, y);
 }
 
 }  // namespace choral::layers

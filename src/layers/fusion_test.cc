@@ -30,10 +30,15 @@ TEST(Access, IsSaidByEveryKind) {
   expect_access(LinearStep{nullptr, kA, kB, false}, {kA}, {kB});
   expect_access(LinearStep{nullptr, kA, kB, true}, {kA, kB}, {kB});
   expect_access(ActivationStep{nullptr, kA, kB}, {kA}, {kB});
+  expect_access(ReorderStep{nullptr, kA, kB}, {kA}, {kB});
+  expect_access(GateStep{kernels::Activation::kSigmoid, kA, kB}, {kA, kB}, {kB});
   expect_access(AddStep{kA, kB}, {kA, kB}, {kB});
   expect_access(ScaleStep{kA, 2}, {kA}, {kA});
+  expect_access(ScaleByPositionStep{{}, kA}, {kA}, {kA});
+  expect_access(SubtractMeanStep{kA, kB}, {kA}, {kB});
   expect_access(PluggedStep{nullptr, kA, kB, true}, {kA, kB}, {kB});
   expect_access(PluggedStep{nullptr, kA, kB, false}, {kA}, {kB});
+  expect_access(GatedAddStep{nullptr, kA, kB, kC}, {kA, kB, kC}, {kC});
   expect_access(AddNormStep{nullptr, kA, kB, kC}, {kA, kB}, {kB, kC});
   expect_access(QkNormRotaryStep{nullptr, nullptr, nullptr, kA, kB}, {kA, kB}, {kA, kB});
   expect_access(RotaryWriteKvStep{nullptr, nullptr, kA, kB, kC}, {kA, kB, kC}, {kA, kB});
@@ -41,7 +46,7 @@ TEST(Access, IsSaidByEveryKind) {
   expect_access(NormLinearStep{nullptr, nullptr, kA, kB, kC, true}, {kA, kC}, {kB, kC});
   expect_access(ActivationLinearStep{nullptr, nullptr, kA, kB, kC, false}, {kA}, {kB, kC});
   expect_access(ActivationLinearStep{nullptr, nullptr, kA, kB, kC, true}, {kA, kC}, {kB, kC});
-  static_assert(std::variant_size_v<Step> == 15, "a new kind of step belongs into this list");
+  static_assert(std::variant_size_v<Step> == 20, "a new kind of step belongs into this list");
 }
 
 // A projection whose weights take quantised rows. Nothing here is run.

@@ -3,15 +3,17 @@
 namespace choral::layers {
 
 GatedMlp::GatedMlp(Builder& builder, const Spec& spec)
-    : gate_up_proj_(builder.make<MergedColumnParallelLinear>({.prefix = spec.prefix + ".gate_up_proj",
+    : gate_up_proj_(builder.make<MergedColumnParallelLinear>({.prefix = fmt::format("{}.{}", spec.prefix, spec.gate_up_name),
                                                               .in = spec.hidden,
                                                               .members = {"gate_proj", "up_proj"},
                                                               .out = {spec.intermediate, spec.intermediate},
                                                               .bias = spec.bias,
                                                               .merged = spec.merged_gate_up})),
       act_(builder.make<GatedActivation>({.hidden_act = spec.hidden_act})),
-      down_proj_(builder.make<RowParallelLinear>(
-          {.prefix = spec.prefix + ".down_proj", .in = spec.intermediate, .out = spec.hidden, .bias = spec.bias})) {}
+      down_proj_(builder.make<RowParallelLinear>({.prefix = fmt::format("{}.{}", spec.prefix, spec.down_name),
+                                                  .in = spec.intermediate,
+                                                  .out = spec.hidden,
+                                                  .bias = spec.bias})) {}
 
 void GatedMlp::describe(Graph& graph, Value x, const Output& out) const {
   const Value gate_up = graph.matrix(gate_up_proj_->out_features()), gated = graph.matrix(down_proj_->in_features());

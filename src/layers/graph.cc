@@ -27,6 +27,7 @@ class Runner {
   void operator()(const ScaleByPositionStep& s) const { ctx_.ops.scale_by_position(ctx_, s.scale, batch_.positions, at(s.x)); }
   void operator()(const SubtractMeanStep& s) const { ctx_.ops.subtract_mean(ctx_, at(s.x), at(s.y)); }
   void operator()(const PluggedStep& s) const { s.block->forward(ctx_, batch_, at(s.x), s.add, at(s.y)); }
+  void operator()(const GatedAddStep& s) const { s.gate->add(ctx_, batch_, at(s.x), at(s.from), at(s.y)); }
 
   // A fused operator takes one weight of a norm, so it is called for each run of rows with theirs: a row meets the same operator
   // alone and beside rows whose adapter brings its own norm.
@@ -123,6 +124,7 @@ class ShapeChecker {
   Status operator()(const WriteKvStep&) const { return {}; }
   Status operator()(const RotaryWriteKvStep&) const { return {}; }
   Status operator()(const AttendStep&) const { return {}; }
+  Status operator()(const GatedAddStep& s) const { return expect(ops_.add.meta, {of(s.from), of(s.y)}, s.y); }
   // Its class alone knows what it does.
   Status operator()(const PluggedStep&) const { return {}; }
 

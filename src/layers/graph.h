@@ -105,6 +105,19 @@ struct PluggedStep {
   bool add = true;
   Access access() const { return add ? Access{{x, y}, {y}} : Access{{x}, {y}}; }
 };
+// A factor of each row.
+class RowGate {
+ public:
+  virtual ~RowGate() = default;
+  // y += factor(x)·from
+  virtual void add(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x,
+                   MatrixView<const float> from, MatrixView<float> y) const = 0;
+};
+struct GatedAddStep {  // y += gate(x)·from
+  const RowGate* gate;
+  Value x, from, y;
+  Access access() const { return {{x, from, y}, {y}}; }
+};
 // The fused ones; only fusion.cc makes them.
 struct AddNormStep {  // residual += x; y = norm(residual)
   const RMSNorm* norm;
@@ -141,8 +154,8 @@ struct ActivationLinearStep {  // the same of an activation
 };
 
 using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, AddStep,
-                          ScaleStep, ScaleByPositionStep, SubtractMeanStep, PluggedStep, AddNormStep, QkNormRotaryStep,
-                          RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
+                          ScaleStep, ScaleByPositionStep, SubtractMeanStep, PluggedStep, GatedAddStep, AddNormStep,
+                          QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
 
 Access access_of(const Step& step);
 

@@ -4,6 +4,7 @@
 // GemmaRMSNorm, CustomOp "gemma_rms_norm", is the same of a checkpoint that stores w - 1.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -27,6 +28,7 @@ class RMSNorm : public Module, public platform::CustomOp {
     std::string prefix;
     int64_t size = 0;
     float eps = 1e-6F;
+    bool weighted = true;  // false: w is 1, of which no checkpoint says anything
   };
   RMSNorm(Builder& builder, const Spec& spec);
 
@@ -49,7 +51,9 @@ class RMSNorm : public Module, public platform::CustomOp {
       own[i] = norms[i]->weight();
       targets[i] = norms[i]->lora_target_;
     }
-    if (lora == nullptr) return run(0, rows, own);
+    if (lora == nullptr || std::all_of(targets.begin(), targets.end(), [](int target) { return target < 0; })) {
+      return run(0, rows, own);
+    }
     lora->for_each_norm(ctx, targets, rows, [&](int64_t row, int64_t count, std::span<const std::span<const float>> replaced) {
       Weights weights = own;
       for (size_t i = 0; i < kNorms; ++i) {
@@ -71,7 +75,7 @@ class RMSNorm : public Module, public platform::CustomOp {
   std::string prefix() const override { return prefix_; }
   int64_t expected_bytes(const quant::WeightRequest&) const override { return weight_bytes(); }
   int64_t weight_bytes() const override { return parameters() * static_cast<int64_t>(sizeof(float)); }
-  int64_t parameters() const override { return size() + std::ssize(bias_.host()); }
+  int64_t parameters() const override { return weighted_ ? size() + std::ssize(bias_.host()) : 0; }
   std::string format() const override { return "f32"; }
   std::string kernel_name(CpuLevel) const override { return std::string(platform::op_form_name(form())); }
 
@@ -81,10 +85,11 @@ class RMSNorm : public Module, public platform::CustomOp {
 
  private:
   std::string prefix_;
+  bool weighted_;
   float eps_;
   float stored_less_;
   platform::KeptVector weight_, bias_;
-  int lora_target_;
+  int lora_target_ = -1;  // none: adapters do not change it
   const platform::OpOf<platform::ops::RmsNorm>& norm_;
   const platform::OpOf<platform::ops::RmsNormHeads>& norm_heads_;
   const platform::OpOf<platform::ops::AddBias>& add_bias_;

@@ -33,7 +33,8 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
     return make_rms_norm(builder, spec.norm_weight,
                          {.prefix = fmt::format("{}.{}", spec.prefix, name),
                           .size = qk_norm_ == QkNorm::kAllHeads ? all_heads : spec.head_dim,
-                          .eps = spec.rms_norm_eps});
+                          .eps = spec.rms_norm_eps,
+                          .weighted = qk_norm_ != QkNorm::kUnweightedTurnedHead});
   };
   q_norm_ = norm(spec.q_norm_name, q_size_);
   k_norm_ = norm(spec.k_norm_name, kv_size_);
@@ -55,7 +56,7 @@ void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
     graph.add(NormStep{k_norm_.get(), k, k});
   }
   if (rotary_ != nullptr) graph.add(RotaryStep{rotary_, q, k});
-  if (qk_norm_ == QkNorm::kEachTurnedHead) describe_head_norms(graph, q, k);
+  if (qk_norm_ == QkNorm::kEachTurnedHead || qk_norm_ == QkNorm::kUnweightedTurnedHead) describe_head_norms(graph, q, k);
   if (query_scale_) graph.add(ScaleByPositionStep{*query_scale_, q});
   graph.add(WriteKvStep{&attention_, k, v});
   graph.add(AttendStep{&attention_, q, attended});

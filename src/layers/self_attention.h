@@ -10,8 +10,9 @@
 
 namespace choral::layers {
 
-// RMSNorm of q and of k: none; before the rotation of each head by itself, or of all heads as one row; of each head after it.
-enum class QkNorm { kNone, kEachHead, kAllHeads, kEachTurnedHead };
+// RMSNorm of q and of k: none; before the rotation of each head by itself, or of all heads as one row; of each head after it,
+// with a weight or without.
+enum class QkNorm { kNone, kEachHead, kAllHeads, kEachTurnedHead, kUnweightedTurnedHead };
 
 class SelfAttention : public AttentionBlock {
  public:

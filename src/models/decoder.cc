@@ -30,7 +30,8 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .output_bias = spec.output_bias,
           .sees_later = spec.sees_later,
           .sinks = spec.attention_sinks,
-          .qk_norm = spec.qk_norm,
+          .qk_norm =
+              rotary == nullptr && spec.qk_norm == layers::QkNorm::kUnweightedTurnedHead ? layers::QkNorm::kNone : spec.qk_norm,
           .q_norm_name = spec.q_norm_name,
           .k_norm_name = spec.k_norm_name,
           .rms_norm_eps = spec.rms_norm_eps,
@@ -97,17 +98,24 @@ struct NormedBlock {
   void describe(Graph& graph, const DecoderSpec& spec) const { describe_block(graph, spec, describe_norm(graph, spec)); }
 };
 
-layers::FusedMoE::Spec moe_spec(const DecoderSpec& spec, const std::string& prefix) {
-  return {.prefix = prefix,
+// `layer`: "model.layers.3".
+layers::FusedMoE::Spec moe_spec(const DecoderSpec& spec, const std::string& layer) {
+  const std::string& shared = spec.moe->shared_block;
+  return {.prefix = fmt::format("{}.{}", layer, spec.moe->block),
           .names = spec.moe->names,
           .hidden = spec.hidden,
           .intermediate = spec.moe->intermediate,
           .experts = spec.moe->experts,
           .shared_intermediate = spec.moe->shared_intermediate,
+          .shared_prefix = shared.empty() ? shared : fmt::format("{}.{}", layer, shared),
+          .shared_linears = spec.moe->shared_linears,
+          .shared_gate = spec.moe->shared_gate,
           .hidden_act = spec.hidden_act,
           .gating = spec.moe->gating,
           .selection_bias = spec.moe->selection_bias,
           .bias = spec.moe->bias,
+          .weigh_input = spec.moe->weigh_input,
+          .merged_gate_up = spec.moe->merged_gate_up,
           .swiglu = spec.moe->swiglu};
 }
 
@@ -206,9 +214,9 @@ class DecoderModel : public Model {
     if (spec_.post_norms) layer.attention.post_norm = norm(names.after_attention);
     if (spec_.pre_norms && !spec_.parallel_blocks) layer.mlp.norm = norm(spec_.post_norms ? names.mlp : names.after_attention);
     if (spec_.moe && spec_.moe->layers[index]) {
-      layer.mlp.block = builder.make<layers::FusedMoE>(moe_spec(spec_, fmt::format("{}.{}", prefix, spec_.moe->block)));
+      layer.mlp.block = builder.make<layers::FusedMoE>(moe_spec(spec_, prefix));
     } else {
-      layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, prefix + ".mlp"));
+      layer.mlp.block = builder.make<GatedMlp>(mlp_spec(spec_, fmt::format("{}.{}", prefix, spec_.mlp_block)));
     }
     if (spec_.post_norms) layer.mlp.post_norm = norm(names.after_mlp);
     return layer;

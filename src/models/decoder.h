@@ -24,9 +24,14 @@ struct MoeSpec {
   int64_t experts = 0;
   int64_t intermediate = 0;                           // of one expert
   int64_t shared_intermediate = 0;                    // of the experts that every token meets, as one; 0: none
+  std::string shared_block = {};                      // what these are called in a layer; empty: names.shared, in the block
+  bool shared_linears = false;                        // their matrices are input_linear and output_linear
+  bool shared_gate = false;                           // these count by a sigmoid of their own, "shared_expert_gate"
   kernels::MoeGating gating = {};                     // without its selection bias,
   bool selection_bias = false;                        // which the checkpoint has
   bool bias = false;                                  // of the router and of the experts' matrices
+  bool weigh_input = false;                           // see FusedMoE
+  bool merged_gate_up = false;                        // see FusedMoE
   std::optional<kernels::ClampedSwiglu> swiglu = {};  // see FusedMoE
   std::vector<bool> layers = {};                      // which of the model's have it
 };
@@ -66,6 +71,7 @@ struct DecoderSpec {
   layers::QkNorm qk_norm = layers::QkNorm::kNone;
   layers::NormWeight norm_weight = layers::NormWeight::kPlain;  // how every norm's weight is stored
   bool post_norms = false;                    // h += norm(block(norm(h))): what a block gives is normed too, before it is added
+  float residual_multiplier = 1;              // of what a block gives, before it is added
   std::optional<float> attention_scale = {};  // of q·k; none: 1/sqrt(head_dim)
   float attention_softcap = 0;                // > 0: of q·k, see AttentionParams
   float logit_softcap = 0;                    // > 0: of the logits
@@ -84,6 +90,7 @@ struct DecoderSpec {
   std::optional<MoeSpec> moe = {};
   std::optional<LatentSpec> latent = {};
   bool tie_word_embeddings = false;
+  std::string mlp_block = "mlp";                                     // what the MLP is called in a layer
   std::vector<layers::EmbeddingLayers::Spec> embedding_layers = {};  // behind the pooling of hidden states
   std::vector<int64_t> sliding_window;                               // per layer, 0 = full attention
   kernels::RotaryParams rotary;

@@ -63,7 +63,8 @@ Result<DecoderSpec> read_decoder_spec(const io::ConfigMap& config, const ModelOp
     return corrupt("{} ({}) is no multiple of num_key_value_heads ({})", config.path_of("num_attention_heads"), spec.heads,
                    spec.kv_heads);
   }
-  if (!config.contains("head_dim") && spec.hidden % spec.heads != 0) {
+  const bool of_latents = config.contains("kv_lora_rank");  // whose heads have sizes of their own
+  if (!config.contains("head_dim") && !of_latents && spec.hidden % spec.heads != 0) {
     return corrupt("{} ({}) is no multiple of num_attention_heads ({}) and there is no head_dim", config.path_of("hidden_size"),
                    spec.hidden, spec.heads);
   }
@@ -128,6 +129,18 @@ Result<MoeSpec> read_moe_spec(const io::ConfigMap& config, int64_t layers) {
     return corrupt("{} is {}, of {} experts", config.path_of("num_experts_per_tok"), moe.gating.top_k, moe.experts);
   }
   return moe;
+}
+
+Result<std::vector<bool>> read_sparse_layers(const io::ConfigMap& config, int64_t layers) {
+  CHORAL_TRY(const int64_t step, config.get_int_or("decoder_sparse_step", 1, io::kPositive));
+  std::vector<bool> sparse(layers);
+  for (int64_t i = 0; i < layers; ++i) sparse[i] = (i + 1) % step == 0;
+  if (!config.contains("mlp_only_layers")) return sparse;
+  CHORAL_TRY(const auto dense, config.get_ints("mlp_only_layers"));
+  for (const int64_t i : dense) {
+    if (i >= 0 && i < layers) sparse[i] = false;
+  }
+  return sparse;
 }
 
 Result<int64_t> read_qwen_window(const io::ConfigMap& config) {

@@ -35,9 +35,13 @@ Result<LatentSpec> read_latent_spec(const io::ConfigMap& config) {
   return latent;
 }
 
-Status read_groups(const io::ConfigMap& config, const MoeSpec& moe, kernels::MoeGating& gating) {
-  CHORAL_TRY(gating.groups, config.get_int("n_group", io::kPositive));
-  CHORAL_TRY(gating.top_groups, config.get_int("topk_group", io::kPositive));
+Result<int64_t> read_group_count(const io::ConfigMap& config, std::string_view key, std::optional<int64_t> absent) {
+  return absent ? config.get_int_or(key, *absent, io::kPositive) : config.get_int(key, io::kPositive);
+}
+
+Status read_groups(const io::ConfigMap& config, const MoeSpec& moe, std::optional<int64_t> absent, kernels::MoeGating& gating) {
+  CHORAL_TRY(gating.groups, read_group_count(config, "n_group", absent));
+  CHORAL_TRY(gating.top_groups, read_group_count(config, "topk_group", absent));
   const int64_t least = gating.group_score == kernels::GroupScore::kTopTwoSum ? 2 : 1;  // experts of a group
   if (moe.experts % gating.groups != 0 || moe.experts / gating.groups < least || gating.top_groups > gating.groups ||
       gating.top_k > gating.top_groups * (moe.experts / gating.groups)) {
@@ -53,7 +57,29 @@ Status read_routed_scaling(const io::ConfigMap& config, double absent, kernels::
   return {};
 }
 
-Result<DecoderSpec> read_deepseek_spec(const io::ConfigMap& config, const ModelOptions& options) {
+}  // namespace
+
+Result<MoeSpec> read_shared_moe_spec(const io::ConfigMap& config, int64_t layers, const SharedMoeDefaults& absent) {
+  CHORAL_TRY(MoeSpec moe, read_moe_spec(config, layers));
+  CHORAL_TRY(moe.intermediate, config.get_int("moe_intermediate_size", kDimension));
+  CHORAL_TRY(const int64_t shared, config.get_int_or("n_shared_experts", absent.shared, {0, 4096}));
+  moe.shared_intermediate = shared * moe.intermediate;
+  CHORAL_TRY(const int64_t dense, config.get_int_or("first_k_dense_replace", absent.dense, io::kNotNegative));
+  for (int64_t i = 0; i < layers; ++i) moe.layers.push_back(i >= dense);
+  return moe;
+}
+
+Status read_sigmoid_gating(const io::ConfigMap& config, const SigmoidGatingDefaults& absent, MoeSpec& moe) {
+  moe.selection_bias = true;
+  moe.gating.scoring = kernels::GateScoring::kSigmoid;
+  moe.gating.group_score = kernels::GroupScore::kTopTwoSum;
+  CHORAL_TRY(moe.gating.renormalise, config.get_bool_or("norm_topk_prob", true));
+  CHORAL_RETURN_IF_ERROR(read_routed_scaling(config, absent.routed_scaling, moe.gating));
+  return read_groups(config, moe, absent.groups, moe.gating);
+}
+
+Result<DecoderSpec> read_latent_decoder_spec(const io::ConfigMap& config, const ModelOptions& options,
+                                             const SharedMoeDefaults& absent) {
   CHORAL_TRY(auto spec, read_decoder_spec(config, options));
   CHORAL_TRY(spec.latent, read_latent_spec(config));
   CHORAL_TRY(const int64_t positions, config.get_int("max_position_embeddings", kDimension));
@@ -64,24 +90,17 @@ Result<DecoderSpec> read_deepseek_spec(const io::ConfigMap& config, const ModelO
   CHORAL_TRY(const int64_t frequency, config.get_int_or("moe_layer_freq", 1));
   if (frequency != 1) return unsupported("{} is {}; 1 is supported", config.path_of("moe_layer_freq"), frequency);
 
-  CHORAL_TRY(spec.moe, read_moe_spec(config, spec.layers));
-  CHORAL_TRY(spec.moe->intermediate, config.get_int("moe_intermediate_size", kDimension));
-  CHORAL_TRY(const int64_t shared, config.get_int_or("n_shared_experts", 0, {0, 4096}));
-  spec.moe->shared_intermediate = shared * spec.moe->intermediate;
-  CHORAL_TRY(const int64_t dense, config.get_int_or("first_k_dense_replace", 0, io::kNotNegative));
-  for (int64_t i = 0; i < spec.layers; ++i) spec.moe->layers.push_back(i >= dense);
+  CHORAL_TRY(spec.moe, read_shared_moe_spec(config, spec.layers, absent));
   return spec;
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Model>> make_deepseek_v2(const io::ConfigMap& config, const ModelOptions& options) {
-  CHORAL_TRY(auto spec, read_deepseek_spec(config, options));
+  CHORAL_TRY(auto spec, read_latent_decoder_spec(config, options));
   spec.rotary.interleaved = true;
   CHORAL_RETURN_IF_ERROR(read_routed_scaling(config, 1, spec.moe->gating));
   CHORAL_TRY(const std::string method, config.get_string_or("topk_method", "greedy"));
   if (method == "group_limited_greedy") {
-    CHORAL_RETURN_IF_ERROR(read_groups(config, *spec.moe, spec.moe->gating));
+    CHORAL_RETURN_IF_ERROR(read_groups(config, *spec.moe, {}, spec.moe->gating));
   } else if (method != "greedy") {
     return unsupported("{} is '{}'; greedy and group_limited_greedy are supported", config.path_of("topk_method"), method);
   }
@@ -91,15 +110,9 @@ Result<std::unique_ptr<Model>> make_deepseek_v2(const io::ConfigMap& config, con
 }
 
 Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, const ModelOptions& options) {
-  CHORAL_TRY(auto spec, read_deepseek_spec(config, options));
+  CHORAL_TRY(auto spec, read_latent_decoder_spec(config, options));
   CHORAL_TRY(spec.rotary.interleaved, config.get_bool_or("rope_interleave", true));
-  spec.moe->selection_bias = true;
-  auto& gating = spec.moe->gating;
-  gating.scoring = kernels::GateScoring::kSigmoid;
-  gating.group_score = kernels::GroupScore::kTopTwoSum;
-  CHORAL_TRY(gating.renormalise, config.get_bool_or("norm_topk_prob", true));
-  CHORAL_RETURN_IF_ERROR(read_routed_scaling(config, 2.5, gating));
-  CHORAL_RETURN_IF_ERROR(read_groups(config, *spec.moe, gating));
+  CHORAL_RETURN_IF_ERROR(read_sigmoid_gating(config, {.routed_scaling = 2.5}, *spec.moe));
   return make_decoder(std::move(spec), options);
 }
 

@@ -6,16 +6,25 @@
 namespace choral::models {
 
 Result<std::unique_ptr<Model>> make_llama(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_llama4(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_mistral(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_phi3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_qwen2_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_mixtral(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_olmoe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_gpt_oss(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_deepseek_v2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_glm4_moe(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_glm4_moe_lite(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_granite_moe(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_granite_moe_shared(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_minimax_m2(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_ernie4_5_moe(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_solar_open(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_gemma2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_gemma3(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_smollm3(const io::ConfigMap& config, const ModelOptions& options);
@@ -54,6 +63,28 @@ Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int
 
 // How many experts a layer has and how many of them a token gets: num_experts, num_experts_per_tok. Bounded for all `layers`.
 Result<MoeSpec> read_moe_spec(const io::ConfigMap& config, int64_t layers);
+
+// Every decoder_sparse_step-th layer, but for mlp_only_layers.
+Result<std::vector<bool>> read_sparse_layers(const io::ConfigMap& config, int64_t layers);
+
+// A mixture beside shared experts after the first layers: read_moe_spec() with moe_intermediate_size, n_shared_experts and
+// first_k_dense_replace, which are these where the file has none.
+struct SharedMoeDefaults {
+  int64_t shared = 0;
+  int64_t dense = 0;
+};
+Result<MoeSpec> read_shared_moe_spec(const io::ConfigMap& config, int64_t layers, const SharedMoeDefaults& absent);
+
+// DeepSeek-V3's routing, which others took over: scores by a sigmoid, chosen with a bias and within groups.
+struct SigmoidGatingDefaults {
+  double routed_scaling = 1;
+  std::optional<int64_t> groups = {};  // none: the file has to say
+};
+Status read_sigmoid_gating(const io::ConfigMap& config, const SigmoidGatingDefaults& absent, MoeSpec& moe);
+
+// DeepSeek's decoder but for its routing: latent attention, a mixture after the first layers.
+Result<DecoderSpec> read_latent_decoder_spec(const io::ConfigMap& config, const ModelOptions& options,
+                                             const SharedMoeDefaults& absent = {});
 
 // Qwen's `sliding_window`; 0 unless use_sliding_window.
 Result<int64_t> read_qwen_window(const io::ConfigMap& config);

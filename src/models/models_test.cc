@@ -253,6 +253,139 @@ TEST_F(ModelsTest, OlmoesLimitsAreRefused) {
   EXPECT_TRUE(make(mixture("OlmoeForCausalLM", R"(, "clip_qkv": null)")).ok());
 }
 
+// What a model's layers have, by the names under which adapters know them: how many columns each puts out.
+std::map<std::string, int64_t> outputs_of(const Result<std::unique_ptr<Model>>& model) {
+  EXPECT_TRUE(model.ok()) << model.status().to_string();
+  std::map<std::string, int64_t> outputs;
+  if (!model.ok()) return outputs;
+  for (const auto& target : (*model)->lora_targets()) outputs[target.name] = target.members.empty() ? 0 : target.members[0].out;
+  return outputs;
+}
+
+TEST_F(ModelsTest, Qwen2MoeHasASharedExpertWithAGate) {
+  const std::string shared = R"(, "shared_expert_intermediate_size": 48)";
+  const auto outputs = outputs_of(make(mixture("Qwen2MoeForCausalLM", shared + R"(, "mlp_only_layers": [1])")));
+  EXPECT_EQ(outputs.at("model.layers.0.mlp.shared_expert.gate_up_proj"), 48);
+  EXPECT_EQ(outputs.at("model.layers.0.mlp.shared_expert_gate"), 1);
+  EXPECT_EQ(outputs.at("model.layers.2.mlp.experts.3.gate_up_proj"), 32);
+  EXPECT_EQ(outputs.count("model.layers.1.mlp.gate"), 0u);
+  EXPECT_EQ(outputs.at("model.layers.1.mlp.gate_up_proj"), 128);
+  EXPECT_NE(make(mixture("Qwen2MoeForCausalLM")).status().message().find("shared_expert_intermediate_size is missing"),
+            std::string::npos);
+}
+
+TEST_F(ModelsTest, Glm4MoeHasExpertsAfterItsFirstLayersAndNormsOnRequest) {
+  const auto outputs = outputs_of(make(mixture("Glm4MoeForCausalLM", R"(, "n_shared_experts": 2, "use_qk_norm": true)")));
+  EXPECT_EQ(outputs.at("model.layers.0.mlp.gate_up_proj"), 128);
+  EXPECT_EQ(outputs.at("model.layers.1.mlp.gate"), 4);
+  EXPECT_EQ(outputs.at("model.layers.1.mlp.shared_experts.gate_up_proj"), 64);
+  EXPECT_EQ(outputs.count("model.layers.1.self_attn.q_norm"), 1u);
+  const auto plain = outputs_of(make(mixture("Glm4MoeForCausalLM", R"(, "first_k_dense_replace": 0)")));
+  EXPECT_EQ(plain.at("model.layers.0.mlp.shared_experts.gate_up_proj"), 32) << "one shared expert where the file says nothing";
+  EXPECT_EQ(plain.count("model.layers.1.self_attn.q_norm"), 0u);
+  const auto refused = make(mixture("Glm4MoeForCausalLM", R"(, "n_group": 3)")).status();
+  EXPECT_NE(refused.message().find("n_group"), std::string::npos) << refused.message();
+}
+
+TEST_F(ModelsTest, Glm4MoeLitesLayersHaveTwoSpellings) {
+  const auto lite = [](const std::string& more) {
+    return mixture("Glm4MoeLiteForCausalLM", R"(, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 16,
+                                                 "qk_rope_head_dim": 8, "v_head_dim": 16)" +
+                                                 more);
+  };
+  const auto routers = [&](const std::string& more) {
+    const auto outputs = outputs_of(make(lite(more)));
+    std::vector<bool> seen;
+    for (int i = 0; i < 3; ++i) seen.push_back(outputs.count(fmt::format("model.layers.{}.mlp.gate", i)) > 0);
+    return seen;
+  };
+  EXPECT_EQ(routers(""), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(routers(R"(, "first_k_dense_replace": 2)"), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(routers(R"(, "mlp_layer_types": ["sparse", "dense", "sparse"])"), (std::vector<bool>{true, false, true}));
+  const auto refusal = [&](const std::string& more) { return make(lite(more)).status().message(); };
+  EXPECT_NE(refusal(R"(, "mlp_layer_types": ["sparse", "sparse", "sparse"], "first_k_dense_replace": 1)").find("remove one"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"(, "mlp_layer_types": ["sparse"])").find("1 entries for 3 layers"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "mlp_layer_types": ["sparse", "sparse", "moe"])").find("'moe' is not known"), std::string::npos);
+}
+
+TEST_F(ModelsTest, GranitesMixturesHaveStackedExpertsAndASharedMlp) {
+  const auto shared = outputs_of(make(mixture("GraniteMoeSharedForCausalLM", R"(, "shared_intermediate_size": 48)")));
+  EXPECT_EQ(shared.at("model.layers.0.block_sparse_moe.experts.3.gate_up_proj"), 256);
+  EXPECT_EQ(shared.at("model.layers.2.block_sparse_moe.router"), 4);
+  EXPECT_EQ(shared.at("model.layers.1.shared_mlp.input_linear"), 96);
+  EXPECT_EQ(shared.at("model.layers.1.shared_mlp.output_linear"), 64);
+  for (const std::string architecture : {"GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"}) {
+    const auto plain = outputs_of(make(mixture(architecture, R"(, "shared_intermediate_size": 0)")));
+    EXPECT_EQ(plain.count("model.layers.1.shared_mlp.input_linear"), 0u) << architecture;
+  }
+  EXPECT_NE(make(mixture("GraniteMoeForCausalLM", R"(, "logits_scaling": 0)")).status().message().find("logits_scaling is 0"),
+            std::string::npos);
+}
+
+TEST_F(ModelsTest, MiniMaxNormsAllHeadsAtOnceAndTurnsARotaryDim) {
+  const auto outputs = outputs_of(make(mixture("MiniMaxM2ForCausalLM", R"(, "rotary_dim": 12)")));
+  EXPECT_EQ(outputs.at("model.layers.0.block_sparse_moe.experts.3.gate_up_proj"), 128);
+  EXPECT_EQ(outputs.count("model.layers.2.self_attn.k_norm"), 1u);
+  const auto refusal = [&](const std::string& more) { return make(mixture("MiniMaxM2ForCausalLM", more)).status().message(); };
+  EXPECT_NE(refusal(R"(, "rotary_dim": 25)").find("rotary_dim is 25"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "scoring_func": "softmax")").find("scoring_func is 'softmax'"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "qk_norm_type": "per_head")").find("qk_norm_type is 'per_head'"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "use_routing_bias": false)").find("use_routing_bias is false"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "shared_intermediate_size": 8)").find("shared_intermediate_size is 8"), std::string::npos);
+}
+
+TEST_F(ModelsTest, ErniesExpertsStandBetweenTwoLayers) {
+  const auto outputs = outputs_of(make(mixture("Ernie4_5_MoeForCausalLM", R"(, "moe_layer_end_index": 1)")));
+  EXPECT_EQ(outputs.count("model.layers.0.mlp.gate") + outputs.count("model.layers.2.mlp.gate"), 0u);
+  EXPECT_EQ(outputs.at("model.layers.1.mlp.gate"), 4);
+  EXPECT_EQ(outputs.at("model.layers.1.mlp.shared_experts.gate_up_proj"), 64) << "two shared ones where the file says nothing";
+  EXPECT_EQ(outputs.count("lm_head"), 1u);
+  const auto refused = make(mixture("Ernie4_5_MoeForCausalLM", R"(, "use_bias": true)")).status();
+  EXPECT_NE(refused.message().find("use_bias is true"), std::string::npos) << refused.message();
+}
+
+std::string llama4(const std::string& more = "") {
+  return mixture("Llama4ForCausalLM", R"(, "intermediate_size_mlp": 96, "attn_temperature_tuning": false)" + more);
+}
+
+TEST_F(ModelsTest, Llama4HasExpertsInSomeLayersAndNormsWithoutWeights) {
+  const auto outputs = outputs_of(make(llama4(R"(, "interleave_moe_layer_step": 2)")));
+  EXPECT_EQ(outputs.at("model.layers.0.feed_forward.gate_up_proj"), 96);
+  EXPECT_EQ(outputs.at("model.layers.1.feed_forward.experts.3.gate_up_proj"), 256);
+  EXPECT_EQ(outputs.at("model.layers.1.feed_forward.shared_expert.gate_up_proj"), 128);
+  EXPECT_EQ(outputs.at("model.layers.1.feed_forward.router"), 4);
+  EXPECT_EQ(outputs.count("model.layers.0.self_attn.q_norm"), 0u) << "nothing that an adapter could change";
+  const auto named = outputs_of(make(llama4(R"(, "moe_layers": [0])")));
+  EXPECT_EQ(named.count("model.layers.0.feed_forward.router"), 1u);
+  EXPECT_EQ(named.count("model.layers.1.feed_forward.router"), 0u);
+}
+
+TEST_F(ModelsTest, Llama4IsServedWhereChunksAndTemperatureChangeNothing) {
+  const auto refusal = [&](const std::string& more) { return make(llama4(more)).status().message(); };
+  EXPECT_EQ(refusal(R"(, "attention_chunk_size": 256)"), "");
+  EXPECT_EQ(refusal(R"(, "attention_chunk_size": null)"), "");
+  EXPECT_NE(refusal(R"(, "attention_chunk_size": 255)").find("give --max-model-len 255"), std::string::npos);
+  const auto tuned = [&](int floor) {
+    return make(mixture("Llama4ForCausalLM", fmt::format(R"(, "floor_scale": {})", floor))).status().message();
+  };
+  EXPECT_EQ(tuned(257), "");
+  EXPECT_NE(tuned(256).find("give --max-model-len 255"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "no_rope_layers": [1, 0])").find("2 entries for 3 layers"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "layer_types": ["sliding_attention"])").find("'sliding_attention' is not known"), std::string::npos);
+}
+
+TEST_F(ModelsTest, SolarOpenHasExpertsInEveryLayer) {
+  std::string json = mixture("SolarOpenForCausalLM");
+  json.replace(json.find("\"intermediate_size\": 128, "), 26, "");
+  const auto outputs = outputs_of(make(json));
+  EXPECT_EQ(outputs.at("model.layers.0.mlp.shared_experts.gate_up_proj"), 32);
+  EXPECT_EQ(outputs.count("model.layers.0.mlp.gate_up_proj"), 0u);
+  const auto refusal = [&](const std::string& more) { return make(mixture("SolarOpenForCausalLM", more)).status().message(); };
+  EXPECT_NE(refusal(R"(, "use_qk_norm": true)").find("use_qk_norm is true"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "first_k_dense_replace": 1)").find("first_k_dense_replace is 1"), std::string::npos);
+}
+
 TEST_F(ModelsTest, ExpertsAreBounded) {
   const auto refusal = [&](std::string json, const std::string& from, const std::string& to) {
     json.replace(json.find(from), from.size(), to);

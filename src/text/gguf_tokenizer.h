@@ -53,6 +53,8 @@ inline constexpr auto kGgufPreTokenizers = std::to_array<GgufPreTokenizer>({
     {.name = "llama-v3", .splits = {kLlama3}, .ignore_merges = true, .add_bos = true},
     {.name = "dbrx", .splits = {kLlama3}},
     {.name = "smaug-bpe", .splits = {kLlama3}},
+    {.name = "glm4", .splits = {kLlama3}},
+    {.name = "chatglm-bpe", .splits = {kLlama3}},
     {.name = "qwen2", .splits = {kQwen2}, .nfc = true},
     {.name = "deepseek-r1-qwen", .splits = {kQwen2}, .nfc = true},
     {.name = "stablelm2", .splits = {kQwen2}},

@@ -28,7 +28,8 @@ ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "deepseek_v2": gguf.MODEL_ARCH.DE
                  "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "olmoe": gguf.MODEL_ARCH.OLMOE, "smollm3": gguf.MODEL_ARCH.SMOLLM3,
                  "olmo3": gguf.MODEL_ARCH.OLMO2, "granite": gguf.MODEL_ARCH.GRANITE, "ministral3": gguf.MODEL_ARCH.MISTRAL3,
                  "glm4": gguf.MODEL_ARCH.GLM4, "exaone4": gguf.MODEL_ARCH.EXAONE4, "hunyuan_v1_dense": gguf.MODEL_ARCH.HUNYUAN_DENSE,
-                 "cohere2": gguf.MODEL_ARCH.COHERE2}
+                 "cohere2": gguf.MODEL_ARCH.COHERE2, "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
+                 "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE, "ernie4_5_moe": gguf.MODEL_ARCH.ERNIE4_5_MOE, "minimax_m2": gguf.MODEL_ARCH.MINIMAXM2}
 NEIGHBOURS_TURN = ("smollm3", "granite", "ministral3")  # in llama.cpp, where they are halves here
 SWIGLU_LIMIT = 7.0  # of gpt-oss in every reader of GGUF
 
@@ -57,14 +58,29 @@ def add_metadata(writer, config):
         writer.add_head_count_kv(config["num_key_value_heads"])
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
-        writer.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
+        writer.add_rope_dimension_count(config.get("rotary_dim", int(head_dim * config.get("partial_rotary_factor", 1))))
         if config.get("sliding_window"):
             writer.add_sliding_window(config["sliding_window"])
         if config["model_type"] in ("olmo3", "exaone4", "cohere2"):
             writer.add_sliding_window_pattern([(i + 1) % 4 != 0 for i in range(config["num_hidden_layers"])])
-    if "num_experts_per_tok" in config and "kv_lora_rank" not in config:
+    if "n_routed_experts" in config:
+        add_experts_of_groups(writer, config)
+    elif config["model_type"] == "ernie4_5_moe":
+        writer.add_expert_count(config["moe_num_experts"])
+        writer.add_expert_used_count(config["moe_k"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        writer.add_expert_shared_count(config["moe_num_shared_experts"])
+        writer.add_leading_dense_block_count(config["moe_layer_start_index"])
+        writer.add_interleave_moe_layer_step(config["moe_layer_interval"])
+    elif "num_experts_per_tok" in config:
         writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    if config["model_type"] == "qwen2_moe":
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if config["model_type"] == "minimax_m2":
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     for name, add in (("attention_multiplier", writer.add_attention_scale), ("embedding_multiplier", writer.add_embedding_scale),
                       ("residual_multiplier", writer.add_residual_scale), ("logits_scaling", writer.add_logit_scale),
                       ("logit_scale", writer.add_logit_scale)):
@@ -109,6 +125,9 @@ def add_latent_attention(writer, config):
     writer.add_key_length_mla(config["qk_nope_head_dim"] + rope)
     writer.add_value_length_mla(config["v_head_dim"])
     writer.add_rope_dimension_count(rope)
+
+
+def add_experts_of_groups(writer, config):
     writer.add_leading_dense_block_count(config["first_k_dense_replace"])
     writer.add_expert_count(config["n_routed_experts"])
     writer.add_expert_used_count(config["num_experts_per_tok"])
@@ -118,7 +137,7 @@ def add_latent_attention(writer, config):
     writer.add_expert_weights_norm(config["norm_topk_prob"])
     writer.add_expert_group_count(config["n_group"])
     writer.add_expert_group_used_count(config["topk_group"])
-    sigmoid = config["model_type"] == "deepseek_v3"
+    sigmoid = config["model_type"] != "deepseek_v2"
     writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID if sigmoid else gguf.ExpertGatingFuncType.SOFTMAX)
 
 
@@ -155,7 +174,7 @@ def in_parts(tensors, config):
             number, rest = after.split(".", 1)
             experts.setdefault(f"{before}.experts.{rest}", {})[int(number)] = values
         elif name.endswith("e_score_correction_bias"):
-            yield name.replace("e_score_correction_bias", "e_score_correction.bias"), values
+            yield name.replace("e_score_correction_bias", "e_score_correction.bias"), values.reshape(-1)
         else:
             yield name + (".weight" if name.endswith("sinks") else ""), values
     for name, by_number in experts.items():

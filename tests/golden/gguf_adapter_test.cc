@@ -214,6 +214,9 @@ TEST_P(GgufFamiliesTest, TwoWaysOneAnswer) {
 INSTANTIATE_TEST_SUITE_P(
     Families, GgufFamiliesTest,
     ::testing::Values(Family{"tiny-qwen3moe", "-lora-experts"}, Family{"tiny-olmoe", "-lora-all"},
+                      Family{"tiny-qwen2moe", "-lora-all"}, Family{"tiny-glm4moe", "-lora-all"},
+                      Family{"tiny-granitemoe", "-lora-all"}, Family{"tiny-ernie4_5moe", "-lora-all"},
+                      Family{"tiny-minimax-m2", "-lora-all"}, Family{"tiny-llama4", "-lora-all"},
                       Family{"tiny-phi3", "-lora-all"}, Family{"tiny-smollm3", "-lora-all"}, Family{"tiny-olmo3", "-lora-all"},
                       Family{"tiny-granite", "-lora-all"}, Family{"tiny-ministral3", "-lora-all"},
                       Family{"tiny-glm4", "-lora-all"}, Family{"tiny-exaone4", "-lora-all"}, Family{"tiny-hunyuan", "-lora-all"},

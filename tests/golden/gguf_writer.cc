@@ -32,7 +32,8 @@ std::string stacked_name(const std::string& name) {
   const size_t at = name.find(".experts.");
   if (at == name.npos) return {};
   const std::string layer = name.substr(13, name.find('.', 13) - 13), kind = name.substr(name.rfind('.'));
-  for (const auto& [hf, gguf] : {std::pair("gate_proj", "gate"), std::pair("up_proj", "up"), std::pair("down_proj", "down")}) {
+  for (const auto& [hf, gguf] : {std::pair("gate_proj", "gate"), std::pair("up_proj", "up"), std::pair("down_proj", "down"),
+                                 std::pair("w1", "gate"), std::pair("w3", "up"), std::pair("w2", "down")}) {
     if (name.find(hf, at) != name.npos) return "blk." + layer + ".ffn_" + gguf + "_exps" + kind;
   }
   CHORAL_CHECK(false, "an expert has three matrices");
@@ -64,6 +65,44 @@ Names family_names(const Json& config) {
     return {{"self_attn.sinks", "attn_sinks.weight"},
             {"post_attention_layernorm", "post_attention_norm"},
             {"mlp.router", "ffn_gate_inp"}};
+  }
+  if (type == "qwen2_moe") {
+    return {{"mlp.gate.", "ffn_gate_inp."},
+            {"mlp.shared_expert_gate.", "ffn_gate_inp_shexp."},
+            {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+            {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+            {"mlp.shared_expert.down_proj", "ffn_down_shexp"}};
+  }
+  if (type == "granitemoeshared") {
+    return {{"block_sparse_moe.router", "ffn_gate_inp"},
+            {"shared_mlp.gate_proj", "ffn_gate_shexp"},
+            {"shared_mlp.up_proj", "ffn_up_shexp"},
+            {"shared_mlp.output_linear", "ffn_down_shexp"}};
+  }
+  if (type == "llama4_text") {
+    return {{"feed_forward.router", "ffn_gate_inp"},
+            {"feed_forward.shared_expert.gate_proj", "ffn_gate_shexp"},
+            {"feed_forward.shared_expert.up_proj", "ffn_up_shexp"},
+            {"feed_forward.shared_expert.down_proj", "ffn_down_shexp"},
+            {"feed_forward.", "ffn_"}};
+  }
+  if (type == "ernie4_5_moe") {
+    return {{"mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias"},
+            {"mlp.gate.", "ffn_gate_inp."},
+            {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+            {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+            {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
+  }
+  if (type == "minimax_m2") {
+    return {{"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"}, {"block_sparse_moe.gate.", "ffn_gate_inp."}};
+  }
+  if (type == "glm4_moe") {
+    return {{"post_attention_layernorm", "post_attention_norm"},
+            {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+            {"mlp.gate.", "ffn_gate_inp."},
+            {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+            {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+            {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
   }
   return {{"self_attn.q_a_layernorm", "attn_q_a_norm"},
           {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
@@ -109,6 +148,12 @@ std::string architecture_name(const Json& config) {
   if (type == "olmo3") return "olmo2";
   if (type == "ministral3") return "mistral3";
   if (type == "hunyuan_v1_dense") return "hunyuan-dense";
+  if (type == "qwen2_moe") return "qwen2moe";
+  if (type == "glm4_moe") return "glm4moe";
+  if (type == "granitemoeshared") return "granitemoe";
+  if (type == "ernie4_5_moe") return "ernie4_5-moe";
+  if (type == "minimax_m2") return "minimax-m2";
+  if (type == "llama4_text") return "llama4";
   return type == "gemma3_text" ? "gemma3" : type == "qwen3_moe" ? "qwen3moe" : type == "gpt_oss" ? "gpt-oss" : type;
 }
 
@@ -129,9 +174,8 @@ Stored permuted(const Stored& from, size_t heads) {
 
 // `name` is Hugging Face's; only what has the rows of q_proj's or k_proj's output is permuted.
 Stored in_gguf_order(const std::string& name, Stored tensor, const Json& config) {
-  const auto architecture = architecture_name(config);
-  if (architecture != "llama" && architecture != "smollm3" && architecture != "granite" && architecture != "mistral3")
-    return tensor;
+  const auto of_llama = {"llama", "smollm3", "granite", "granitemoe", "mistral3"};
+  if (std::find(of_llama.begin(), of_llama.end(), architecture_name(config)) == of_llama.end()) return tensor;
   if (name.find("q_proj.") != name.npos) return permuted(tensor, config.at("num_attention_heads").get<size_t>());
   if (name.find("k_proj.") != name.npos) return permuted(tensor, config.at("num_key_value_heads").get<size_t>());
   return tensor;
@@ -195,6 +239,13 @@ std::array<Stored, 2> parted(const Stored& gate_up) {
   return parts;
 }
 
+// Granite's gate and up: numpy's chunk(2, dim=-2).
+std::array<Stored, 2> in_halves(const Stored& gate_up) {
+  const size_t half = gate_up.bytes.size() / 2;
+  const std::vector<int64_t> shape{gate_up.shape[0] / 2, gate_up.shape[1]};
+  return {Stored{shape, gate_up.type, gate_up.bytes.substr(0, half)}, Stored{shape, gate_up.type, gate_up.bytes.substr(half)}};
+}
+
 // Blocks of 32: a power of two, then bytes of which the i-th has element i below and element i + 16 above.
 Stored in_mxfp4(const Stored& matrix) {
   constexpr size_t kBlock = 32;
@@ -232,7 +283,8 @@ class Metadata {
   void all(const GgufForm& form) {
     spec_.metadata.push_back(GgufSpec::kv_string("general.architecture", architecture_name(config_)));
     number("embedding_length", count("hidden_size"));
-    number("feed_forward_length", count("intermediate_size"));
+    number("feed_forward_length",
+           count(config_.contains("intermediate_size_mlp") ? "intermediate_size_mlp" : "intermediate_size"));
     number("block_count", count("num_hidden_layers"));
     number("context_length", count("max_position_embeddings"));
     number("attention.head_count", count("num_attention_heads"));
@@ -249,7 +301,7 @@ class Metadata {
     for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
       if (config_.contains(cap) && !config_.at(cap).is_null()) real(cap, config_.at(cap).get<float>());
     }
-    if (config_.contains("num_experts_per_tok")) experts();
+    if (config_.contains("num_experts_per_tok") || config_.contains("moe_k")) experts();
     alternating_windows();
     multipliers();
     rope_scaling();
@@ -288,7 +340,8 @@ class Metadata {
     number("attention.head_count_kv", count("num_key_value_heads"));
     const auto whole = count("hidden_size") / count("num_attention_heads");
     const auto head_dim = config_.contains("head_dim") ? count("head_dim") : whole;
-    number("rope.dimension_count", static_cast<uint32_t>(head_dim * config_.value("partial_rotary_factor", 1.0)));
+    const auto turning = static_cast<uint32_t>(head_dim * config_.value("partial_rotary_factor", 1.0));
+    number("rope.dimension_count", config_.value("rotary_dim", turning));
     if (!config_.contains("head_dim")) return;
     number("attention.key_length", head_dim);
     number("attention.value_length", head_dim);
@@ -308,13 +361,24 @@ class Metadata {
   }
 
   void experts() {
-    const bool deepseek = config_.contains("n_routed_experts");
-    number("expert_count", count(deepseek                          ? "n_routed_experts"
-                                 : config_.contains("num_experts") ? "num_experts"
-                                                                   : "num_local_experts"));
-    number("expert_used_count", count("num_experts_per_tok"));
+    const bool deepseek = config_.contains("n_routed_experts");  // or what has its routing
+    for (const char* name : {"n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"}) {
+      if (config_.contains(name)) number("expert_count", count(name));
+    }
+    number("expert_used_count", count(config_.contains("moe_k") ? "moe_k" : "num_experts_per_tok"));
     number("expert_feed_forward_length",
            count(config_.contains("moe_intermediate_size") ? "moe_intermediate_size" : "intermediate_size"));
+    if (config_.contains("shared_expert_intermediate_size")) {
+      number("expert_shared_feed_forward_length", count("shared_expert_intermediate_size"));
+    }
+    if (config_.at("model_type") == "granitemoeshared") granite();
+    if (config_.at("model_type") == "ernie4_5_moe") {
+      number("expert_shared_count", count("moe_num_shared_experts"));
+      number("leading_dense_block_count", count("moe_layer_start_index"));
+      number("interleave_moe_layer_step", count("moe_layer_interval"));
+    }
+    if (config_.contains("interleave_moe_layer_step")) number("interleave_moe_layer_step", count("interleave_moe_layer_step"));
+    if (config_.at("model_type") == "minimax_m2") number("expert_gating_func", 2);
     if (!deepseek) return;
     number("expert_shared_count", count("n_shared_experts"));
     number("leading_dense_block_count", count("first_k_dense_replace"));
@@ -322,7 +386,11 @@ class Metadata {
     if (config_.at("norm_topk_prob").get<bool>()) truth("expert_weights_norm", true);
     number("expert_group_count", count("n_group"));
     number("expert_group_used_count", count("topk_group"));
-    if (config_.at("model_type") == "deepseek_v3") number("expert_gating_func", 2);
+    if (config_.at("model_type") != "deepseek_v2") number("expert_gating_func", 2);
+  }
+
+  void granite() {
+    number("expert_shared_feed_forward_length", count("shared_intermediate_size"));
   }
 
   void rope_scaling() {
@@ -377,11 +445,17 @@ std::string gguf_model(const WeightSet& weights, const Json& config, const GgufF
     const Stored tensor{matrix.shape, DType::kF32,
                         std::string(reinterpret_cast<const char*>(matrix.values.data()), matrix.values.size() * sizeof(float))};
     if (const size_t at = name.find("gate_up_proj"); at != name.npos && name.find(".experts.") != name.npos) {
-      const auto [gate, up] = parted(tensor);
+      const auto [gate, up] = config.at("model_type") == "gpt_oss" ? parted(tensor) : in_halves(tensor);
       stack(std::string(name).replace(at, 12, "gate_proj"), gate);
       stack(std::string(name).replace(at, 12, "up_proj"), up);
     } else if (name.find(".experts.") != name.npos) {
       stack(name, tensor);
+    } else if (const size_t input = name.find("input_linear"); input != name.npos) {
+      const auto [gate, up] = in_halves(tensor);
+      add(spec, gguf_name(std::string(name).replace(input, 12, "gate_proj"), config), gate);
+      add(spec, gguf_name(std::string(name).replace(input, 12, "up_proj"), config), up);
+    } else if (matrix.shape.size() == 2 && matrix.shape[0] == 1) {  // llama.cpp's converter makes a vector of it
+      add(spec, gguf_name(name, config), {{matrix.shape[1]}, tensor.type, tensor.bytes});
     } else if (!form.old_latent && name.ends_with("kv_b_proj.weight")) {
       add_latent_parts(spec, gguf_name(name, config), tensor, config);
     } else {

@@ -103,6 +103,44 @@ COHERE2 = dict(
     max_position_embeddings=512, sliding_window=24, sliding_window_pattern=4, rope_theta=10000.0, rope_scaling=None, layer_norm_eps=1e-5,
     logit_scale=0.5, attention_bias=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
+GLM4_MOE = dict(
+    hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+    vocab_size=VOCABULARY, max_position_embeddings=512, partial_rotary_factor=0.5, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-5,
+    attention_bias=True, use_qk_norm=True, moe_intermediate_size=32, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=2,
+    first_k_dense_replace=1, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=1.5, num_nextn_predict_layers=1,
+    tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+QWEN2_MOE = dict(
+    hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-6, use_sliding_window=False, qkv_bias=True,
+    moe_intermediate_size=32, shared_expert_intermediate_size=64, num_experts=8, num_experts_per_tok=3, norm_topk_prob=False,
+    decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+GRANITE_MOE = dict(
+    hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-5, attention_bias=False, embedding_multiplier=12.0,
+    attention_multiplier=0.125, residual_multiplier=0.22, logits_scaling=0.25, num_local_experts=8, num_experts_per_tok=3,
+    shared_intermediate_size=64, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+ERNIE_MOE = dict(
+    hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=32, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-5, use_bias=False, moe_num_experts=8, moe_k=3,
+    moe_intermediate_size=32, moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=-1, moe_layer_interval=1,
+    tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+MINIMAX_M2 = dict(
+    hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, rotary_dim=16, rms_norm_eps=1e-6, num_local_experts=8,
+    num_experts_per_tok=3, tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+# Without chunks and without temperature: texts here are shorter than either.
+LLAMA4 = dict(
+    hidden_size=64, intermediate_size=96, intermediate_size_mlp=160, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=32, vocab_size=VOCABULARY, max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-5,
+    attention_bias=False, num_local_experts=6, num_experts_per_tok=2, interleave_moe_layer_step=2, no_rope_layer_interval=4, use_qk_norm=True,
+    attention_chunk_size=8192, attn_temperature_tuning=True, floor_scale=8192, attn_scale=0.1, tie_word_embeddings=False, pad_token_id=0,
+    bos_token_id=3988, eos_token_id=3989)
+
 FAMILIES = {
     "tiny-phi3": dict(model=transformers.Phi3ForCausalLM, config=transformers.Phi3Config, fields=PHI3, prompts=(20, 33, 40, 150),
                       targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
@@ -127,6 +165,19 @@ FAMILIES = {
                          targets="all-linear"),
     "tiny-granite": dict(model=transformers.GraniteForCausalLM, config=transformers.GraniteConfig, fields=GRANITE, prompts=(1, 9, 40, 150),
                          targets="all-linear"),
+    "tiny-glm4moe": dict(model=transformers.Glm4MoeForCausalLM, config=transformers.Glm4MoeConfig, fields=GLM4_MOE, prompts=(1, 9, 40, 150),
+                         targets="all-linear"),
+    "tiny-qwen2moe": dict(model=transformers.Qwen2MoeForCausalLM, config=transformers.Qwen2MoeConfig, fields=QWEN2_MOE, prompts=(1, 9, 40, 150),
+                          targets="all-linear"),
+    "tiny-granitemoe": dict(model=transformers.GraniteMoeSharedForCausalLM, config=transformers.GraniteMoeSharedConfig, fields=GRANITE_MOE,
+                            prompts=(1, 9, 40, 150), targets="all-linear",
+                            parameters=["block_sparse_moe.router.weight", "block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"]),
+    "tiny-llama4": dict(model=transformers.Llama4ForCausalLM, config=transformers.Llama4TextConfig, fields=LLAMA4, prompts=(1, 9, 40, 150),
+                        targets=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
+    "tiny-ernie4_5moe": dict(model=transformers.Ernie4_5_MoeForCausalLM, config=transformers.Ernie4_5_MoeConfig, fields=ERNIE_MOE,
+                             prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-minimax-m2": dict(model=transformers.MiniMaxM2ForCausalLM, config=transformers.MiniMaxM2Config, fields=MINIMAX_M2,
+                            prompts=(1, 9, 40, 150), targets="all-linear"),
 }
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -151,13 +202,18 @@ def make_model(family):
     model = family["model"](family["config"](**copy.deepcopy(family["fields"]), attn_implementation="eager")).float().eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if "norm" in name:
+            if name.endswith("e_score_correction_bias"):
+                weight.copy_(0.2 * torch.randn_like(weight))
+            elif "norm" in name:
                 weight.copy_(1 + 0.1 * torch.randn_like(weight))
             else:
                 weight.copy_(torch.randn_like(weight) * (0.15 if "embed" in name else 1.5 * weight.shape[-1] ** -0.5))
             if family.get("mxfp4_experts") and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
                 weight.copy_(mxfp4_numbers(*mxfp4_codes(weight.mT)).mT)
             weight.copy_(weight.bfloat16())
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_((0.2 * torch.randn_like(buffer)).bfloat16())
     return model
 
 

@@ -50,12 +50,14 @@ class Parts:
             return list(dict.fromkeys(name.split(".")[-1] for name, module in model.named_modules()
                                       if isinstance(module, torch.nn.Linear) and kind in name))
 
-        self.attention, self.mlp = leaves(".self_attn."), leaves(".mlp.")
+        self.attention = leaves(".self_attn.")
+        self.mlp = [name for kind in (".mlp.", ".shared_mlp.", ".feed_forward.") for name in leaves(kind) if name != "router"]
         self.linear = self.attention + self.mlp
         of_layers = [name.split(".")[-1] for name, _ in model.named_modules() if ".layers." in name and name.endswith("layernorm")]
         self.norms = [of_layers[0], "norm"]
         stacked = [name.split(".layers.")[1].split(".", 1)[1] for name, _ in model.named_parameters()
-                   if name.endswith(("mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight", "mlp.router.weight"))]
+                   if name.endswith(("mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight", "mlp.router.weight",
+                                     "block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj", "block_sparse_moe.router.weight"))]
         self.parameters = list(dict.fromkeys(stacked))
         self.routers = [name.split(".")[1] for name in self.parameters if name.endswith(".weight")]
 
@@ -248,7 +250,7 @@ def make_case(base, parts, folder, rnd):
                 prompt[i] = base.config.vocab_size + i // 2
         case = {"kinds": kinds, "prompts": prompts, "answers": [answer(model, prompt) for prompt in prompts]}
         return case | {"effect": max(effect(resized(base, own), prompt, wanted) for prompt, wanted in zip(prompts, case["answers"]))}
-    except (ValueError, TypeError, NotImplementedError, KeyError, AttributeError, RuntimeError) as error:
+    except (ValueError, TypeError, NotImplementedError, KeyError, IndexError, AttributeError, RuntimeError) as error:
         print(f"  PEFT refuses {', '.join(kinds)}: {str(error).splitlines()[0][:140]}")
         return None
 

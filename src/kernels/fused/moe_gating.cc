@@ -101,9 +101,10 @@ struct Scratch {
   int32_t* best_groups;
 };
 
-void choose(const MoeGating& gating, int64_t experts, const Scratch& s, int32_t* ids, float* weights) {
+void choose(const MoeGating& gating, const float* logits, int64_t experts, const Scratch& s, int32_t* ids, float* weights) {
   const int64_t k = gating.top_k;
-  const float* selection = s.score;
+  const bool by_logits = gating.scoring == GateScoring::kSigmoid && gating.groups == 1;
+  const float* selection = by_logits ? logits : s.score;
   bool nan = false;
   if (!gating.selection_bias.empty()) {
     for (int64_t i = 0; i < experts; ++i) s.selection[i] = s.score[i] + gating.selection_bias[i];
@@ -158,7 +159,7 @@ void moe_gating_top_k(const Context& ctx, MatrixView<const float> logits, const 
     const Scratch scratch{row, row + padded, row + 2 * padded, groups.data() + thread * gating.groups};
     for (int64_t t = begin; t < end; ++t) {
       scores(logits.row(t), experts, scratch.score);
-      choose(gating, experts, scratch, ids.row(t), weights.row(t));
+      choose(gating, logits.row(t), experts, scratch, ids.row(t), weights.row(t));
     }
   });
 }

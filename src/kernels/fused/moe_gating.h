@@ -1,5 +1,6 @@
 // Which experts of a mixture a token goes to and with what weight, from the router's logits [tokens, experts], float32:
-//   score = softmax(logits) or sigmoid(logits);   selection = score + bias (DeepSeek-V3's e_score_correction_bias; none: score)
+//   score = softmax(logits) or sigmoid(logits);   selection = score + bias (DeepSeek-V3's e_score_correction_bias); without
+//   a bias the score, or of a sigmoid in one group the logit, which ranks alike and goes on where a sigmoid is 1
 //   experts in `groups` equal neighbouring groups: a group's score is its largest selection, or the sum of its two largest; the
 //   `top_groups` best groups stay, the others are out whatever their values (not set to 0: a selection may be negative)
 //   ids = the top_k experts of what stays, by descending selection;   weights = their scores, without the bias,

@@ -134,6 +134,13 @@ TEST_P(MoeGatingTest, TiesGoToTheLowerIndex) {
   }
 }
 
+// Of logits whose sigmoids are 1 alike the larger one comes first.
+TEST_P(MoeGatingTest, ASigmoidIsRankedByItsLogits) {
+  const auto got = choose({30.0f, 50.0f, -1.0f, 40.0f}, {.scoring = GateScoring::kSigmoid, .top_k = 2});
+  EXPECT_THAT(got.ids, ElementsAre(1, 3));
+  EXPECT_THAT(got.weights, Each(1.0f));
+}
+
 TEST_P(MoeGatingTest, RenormalisedWeightsSumToTheScaling) {
   const auto logits = gaussian(40 * 64, 5);
   const auto got = choose({logits.data(), 40, 64}, {.top_k = 6, .renormalise = true, .routed_scaling = 2.5f});

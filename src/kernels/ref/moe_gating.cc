@@ -34,7 +34,8 @@ GatingChoice moe_gating_row(std::span<const float> logits, const MoeGating& gati
   for (size_t i = 0; i < experts; ++i) {
     score[i] =
         gating.scoring == GateScoring::kSoftmax ? std::exp(logits[i] - largest) / total : 1.0 / (1.0 + std::exp(-logits[i]));
-    selection[i] = score[i] + (gating.selection_bias.empty() ? 0.0f : gating.selection_bias[i]);
+    const bool by_logits = gating.scoring == GateScoring::kSigmoid && gating.groups == 1 && gating.selection_bias.empty();
+    selection[i] = by_logits ? logits[i] : score[i] + (gating.selection_bias.empty() ? 0.0f : gating.selection_bias[i]);
   }
   GatingChoice out{{}, {}, std::numeric_limits<double>::infinity()};
   std::vector<double> group_scores;
