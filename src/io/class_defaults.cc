@@ -1,6 +1,7 @@
 #include "io/class_defaults.h"
 
 #include "base/check.h"
+#include "io/model_class.h"
 
 namespace choral::io {
 namespace {
@@ -37,7 +38,7 @@ ConfigMap with_class_defaults(const ConfigMap& config) {
   if (!names.ok() || names->empty()) return config;
   ConfigObject out = config.object();
   for (const auto& [architecture, fields] : kClasses) {
-    if (architecture != names->front()) continue;
+    if (model_class(architecture).family != model_class(names->front()).family) continue;
     const auto defaults = ConfigMap::parse_json(fields, std::string(architecture));
     CHORAL_CHECK(defaults.ok(), "the defaults of a class are JSON");
     for (const auto& member : defaults->members()) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "base/nearest_name.h"
+#include "io/model_class.h"
 #include "models/families.h"
 
 namespace choral::models {
@@ -52,17 +53,7 @@ constexpr Family kFamilies[] = {
     {"SolarOpenForCausalLM", make_solar_open},
 };
 
-// What transformers calls a family's classes behind its name.
-constexpr std::string_view kCausal = "ForCausalLM", kClassifier = "ForSequenceClassification";
-constexpr std::string_view kEndings[] = {kCausal, kClassifier, "TextForSequenceClassification", "Model", "TextModel"};
-
 constexpr io::IntRange kClasses{1, 1 << 16};
-
-bool is_of(const Family& family, std::string_view architecture, std::string_view ending) {
-  if (!architecture.ends_with(ending)) return false;
-  const auto stem = family.architecture.substr(0, family.architecture.size() - kCausal.size());
-  return architecture.substr(0, architecture.size() - ending.size()) == stem;
-}
 
 // Files leave out what equals the two that transformers takes for granted.
 Result<int64_t> read_classes(const io::ConfigMap& config) {
@@ -71,9 +62,9 @@ Result<int64_t> read_classes(const io::ConfigMap& config) {
   return config.get_int_or("num_labels", named > 0 ? named : 2, kClasses);
 }
 
-Result<Head> read_head(const io::ConfigMap& config, std::string_view ending) {
-  if (ending == kCausal) return Head{};
-  if (!ending.ends_with(kClassifier)) return Head{.kind = HeadKind::kNone};
+Result<Head> read_head(const io::ConfigMap& config, io::ClassKind kind) {
+  if (kind == io::ClassKind::kText) return Head{};
+  if (kind == io::ClassKind::kNoHead) return Head{.kind = HeadKind::kNone};
   CHORAL_TRY(const int64_t classes, read_classes(config));
   return Head{.kind = HeadKind::kClasses, .classes = classes};
 }
@@ -83,13 +74,13 @@ Result<Head> read_head(const io::ConfigMap& config, std::string_view ending) {
 Result<std::unique_ptr<Model>> make_model(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(const auto wanted, config.get_strings("architectures"));
   for (const auto& architecture : wanted) {
+    const auto wanted_class = io::model_class(architecture);
+    if (wanted_class.kind == io::ClassKind::kOther) continue;
     for (const auto& family : kFamilies) {
-      for (const std::string_view ending : kEndings) {
-        if (!is_of(family, architecture, ending)) continue;
-        ModelOptions with_head = options;
-        CHORAL_TRY(with_head.head, read_head(config, ending));
-        return family.make(config, with_head);
-      }
+      if (io::model_class(family.architecture).family != wanted_class.family) continue;
+      ModelOptions with_head = options;
+      CHORAL_TRY(with_head.head, read_head(config, wanted_class.kind));
+      return family.make(config, with_head);
     }
   }
   return unsupported("{}: no model family here is called '{}'; known: {}", config.path_of("architectures"),
