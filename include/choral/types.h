@@ -120,6 +120,7 @@ struct Request {
 
   SamplingParams sampling = {};
   int priority = 0;             // lower = earlier
+  bool in_background = false;   // behind all that are not: runs where they leave room, and gives its own to them
   std::string cache_salt = {};  // requests share cached prefixes only within one salt
 
   StructuredOutput structured_output = {};

@@ -407,6 +407,7 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
     completion->tokens = prompt.tokens;
     completion->max_tokens = prompt.max_tokens;
     completion->priority = request.priority;
+    completion->in_background = request.in_background;
     completion->wants_prompt_logprobs = params.prompt_logprobs.has_value() && i == 0;
     completion->pooling = wish.pooling;
     completion->embedding_dimensions = request.embedding_dimensions;

@@ -35,6 +35,7 @@ struct Request {
   std::vector<int32_t> tokens;         // the prompt; outputs are appended
   int32_t max_tokens = 16;             // outputs wanted at most; the model's length ends a request too. 0: only the prompt counts
   int32_t priority = 0;                // lower = more urgent; only with Policy::kPriority
+  bool in_background = false;          // less urgent than all that are not; never promoted
   AdapterKey adapter_key;              // rows of one step are grouped by it
   std::vector<AdapterId> adapter_ids;  // the distinct adapters behind that key; none: the base
   int32_t activation_token = 0;        // tokens before this position are the base's (aLoRA); at most the prompt's length

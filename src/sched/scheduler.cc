@@ -1,6 +1,7 @@
 #include "sched/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -46,6 +47,7 @@ void Scheduler::schedule(StepPlan& plan) {
   ++step_;
   ++stats_.steps;
   promote_longest_waiting();
+  make_way();
   const int64_t preemptions_before = stats_.preemptions;
   plan_decodes(plan);
   plan_prefills(plan);
@@ -120,6 +122,10 @@ void Scheduler::preempt_last() {
   ++victim.preemption_count;
   ++stats_.preemptions;
   waiting_.push(victim);
+}
+
+void Scheduler::make_way() {
+  if (std::exchange(lacks_room_, false) && !running_.empty() && running_.back()->in_background) preempt_last();
 }
 
 void Scheduler::note_arrival(Request& request) {

@@ -6,7 +6,8 @@
 // Blocks. A request gets the blocks of all its known tokens when admitted; where a window is seen, those of its next step. When a
 // step of a running request finds no block, the least urgent, latest running request is preempted: its blocks go, it waits again
 // and later recomputes prompt and outputs as one prompt (the prefix cache may give most of it back). A request never preempts a
-// more urgent one; the least urgent itself just pauses. The longest waiting request is promoted, so that none starves.
+// more urgent one; the least urgent itself just pauses. The longest waiting request is promoted, so that none starves, but for
+// those in the background: of them one a step is preempted while another finds no room.
 // Adapters. A request runs once its adapter is in memory and at most max_loras distinct ones run. A request that must wait for
 // that lets others go ahead, until most_overtaking of them did or it is promoted. Then no later request takes a further adapter,
 // nor the blocks of those who have one, before it has its own. A hold on an adapter lasts from admission to the end, through
@@ -129,6 +130,7 @@ class Scheduler {
   void plan_chunk(Request& request, StepPlan& plan);
   int32_t budget_left(const StepPlan& plan) const { return config_.max_num_batched_tokens - plan.total_tokens(); }
   void preempt_last();
+  void make_way();
   void promote_longest_waiting();
   void end_step(const StepPlan& plan, bool computed);
   static void set_computed(Request& request, int32_t count);
@@ -154,6 +156,7 @@ class Scheduler {
     int64_t taken_before = 0;
   };
   std::vector<Refusal> refusals_;  // of the step: who waits for adapters, in order
+  bool lacks_room_ = false;        // somebody who is not in the background waited for room in the last step
   bool holders_wait_ = false;      // while draining: preempted requests hold adapters
   bool plan_in_flight_ = false;
   SchedulerStats stats_;

@@ -111,8 +111,14 @@ bool Scheduler::admit_waiting(StepPlan& plan) {
                                     [](const Request* other) { return other->holds_adapter; });
         ++stats_.adapter_drains;
         break;
-      case Admission::kNoRoom: return draining;  // nobody slips past: the first in the queue would starve
+      case Admission::kNoRoom:
+        lacks_room_ = !request->in_background;
+        return draining;  // nobody slips past: the first in the queue would starve
     }
+  }
+  if (running_count() == config_.max_num_seqs) {
+    const Request* next = waiting_.next(step_);
+    lacks_room_ = next != nullptr && !next->in_background;
   }
   return draining;
 }

@@ -267,5 +267,60 @@ TEST(SchedulerFairness, EachTokenIsProgressThatPostponesPromotion) {
   EXPECT_EQ(engine.scheduler.find(1)->last_progress_step, 5u);
 }
 
+void add_to_background(SimulatedEngine& engine, RequestId id, std::vector<int32_t> ids, int32_t max_tokens) {
+  auto request = make_request(id, std::move(ids), max_tokens);
+  request->in_background = true;
+  ASSERT_TRUE(engine.scheduler.add(std::move(request)).ok());
+}
+
+TEST(SchedulerBackground, GivesItsPlaceToWhoeverWaitsForOne) {
+  for (const Policy policy : {Policy::kFcfs, Policy::kPriority}) {
+    SchedulerConfig config = small();
+    config.policy = policy;
+    SimulatedEngine engine(config, {64, kBlockTokens});
+    for (RequestId id = 1; id <= 6; ++id) add_to_background(engine, id, prompt(4, static_cast<int32_t>(100 * id)), 20);
+    engine.step();
+    ASSERT_EQ(engine.scheduler.running_count(), config.max_num_seqs);
+    add(engine, 11, prompt(4, 1000), 4, 9);
+    add(engine, 12, prompt(4, 2000), 4, 9);
+    engine.step();  // finds no place
+    engine.step();
+    engine.step();
+    EXPECT_EQ(engine.scheduler.find(11)->status, RequestStatus::kRunning);
+    EXPECT_EQ(engine.scheduler.find(12)->status, RequestStatus::kRunning);
+    EXPECT_EQ(engine.scheduler.stats().preemptions, 2);
+    engine.drain();
+    expect_right_answers(engine);
+  }
+}
+
+TEST(SchedulerBackground, GivesItsBlocksToWhoeverWaitsForThem) {
+  SimulatedEngine engine(small(), {8, kBlockTokens});
+  add_to_background(engine, 1, prompt(12, 100), 4);
+  add_to_background(engine, 2, prompt(12, 200), 4);
+  engine.step();
+  add(engine, 11, prompt(24, 1000), 2);
+  engine.step();
+  engine.step();
+  engine.step();
+  EXPECT_EQ(engine.scheduler.find(11)->status, RequestStatus::kRunning);
+  EXPECT_EQ(engine.scheduler.find(1)->status, RequestStatus::kPreempted);
+  engine.drain();
+  expect_right_answers(engine);
+}
+
+TEST(SchedulerBackground, IsNeverPromoted) {
+  SchedulerConfig config = small();
+  config.max_num_seqs = 1;
+  config.promote_after_steps = 4;
+  SimulatedEngine engine(config, {64, kBlockTokens});
+  add_to_background(engine, 1, prompt(4, 100), 4);
+  for (RequestId id = 2; id < 12; ++id) add(engine, id, prompt(4, static_cast<int32_t>(100 * id)), 8);
+  engine.drain();
+  ASSERT_EQ(engine.finished.size(), 11u);
+  EXPECT_EQ(engine.finished.back()->id, 1u);
+  expect_right_answers(engine);
+}
+
 }  // namespace
 }  // namespace choral::sched

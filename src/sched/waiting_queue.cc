@@ -9,6 +9,7 @@ namespace choral::sched {
 
 bool more_urgent(const Request& a, const Request& b, Policy policy) {
   if (a.promoted != b.promoted) return a.promoted;
+  if (a.in_background != b.in_background) return b.in_background;
   if (policy == Policy::kPriority && a.priority != b.priority) return a.priority < b.priority;
   return a.arrival < b.arrival;
 }
@@ -98,6 +99,7 @@ void WaitingQueue::pop_candidate() {
 Request* WaitingQueue::longest_waiting() const {
   Request* longest = nullptr;
   for (Request* request : requests_) {
+    if (request->in_background) continue;
     if (longest == nullptr || request->last_progress_step < longest->last_progress_step ||
         (request->last_progress_step == longest->last_progress_step && request->arrival < longest->arrival)) {
       longest = request;
@@ -109,6 +111,7 @@ Request* WaitingQueue::longest_waiting() const {
 bool WaitingQueue::before(const Candidate& x, const Candidate& y) const {
   const Request &a = *x.request, &b = *y.request;
   if (a.promoted != b.promoted) return a.promoted;
+  if (a.in_background != b.in_background) return b.in_background;
   if (policy_ == Policy::kPriority && a.priority != b.priority) return a.priority < b.priority;
   const bool a_preempted = a.status == RequestStatus::kPreempted, b_preempted = b.status == RequestStatus::kPreempted;
   if (a_preempted != b_preempted) return a_preempted;

@@ -1,5 +1,6 @@
-// Requests that wait for admission, fresh and preempted ones. Their order: a promoted request, then (Policy::kPriority) the lower
-// priority value, then preempted before fresh, then (fair_adapters) the adapter served least, then arrival.
+// Requests that wait for admission, fresh and preempted ones. Their order: a promoted request, then those that are not in the
+// background, then (Policy::kPriority) the lower priority value, then preempted before fresh, then (fair_adapters) the adapter
+// served least, then arrival.
 // The adapters' accounts move with every token, so no order is kept. A heap is built once a step, when the first is asked for; a
 // step that must pass over many (their adapters are not in memory) costs n + k·log n. Holds no ownership. Nothing allocates after
 // the constructor. Not thread-safe.
@@ -14,7 +15,8 @@
 
 namespace choral::sched {
 
-// True when a goes before b among *running* requests: promoted, priority, arrival. The last in this order is preempted first.
+// True when a goes before b among *running* requests: promoted, not in the background, priority, arrival. The last in this order
+// is preempted first.
 bool more_urgent(const Request& a, const Request& b, Policy policy);
 
 class WaitingQueue {
@@ -35,7 +37,7 @@ class WaitingQueue {
   // The same, and takes it out: of this step it is not asked for again. Once this is called, next() is not, in this step.
   Request* take_candidate(uint64_t step);
   int32_t deferred_count(uint64_t step) const;
-  // The one that is longest without progress.
+  // The one that is longest without progress, of those that are not in the background.
   Request* longest_waiting() const;
 
  private:
