@@ -17,6 +17,7 @@ struct Command {
 };
 
 void add_generate(CLI::App& app, Command& command);
+void add_run_batch(CLI::App& app, Command& command);
 void add_serve(CLI::App& app, Command& command);
 void add_config(CLI::App& app, Command& command);
 void add_chat(CLI::App& app, Command& command);

@@ -117,6 +117,7 @@ int main(int argc, char** argv) {
   app.formatter(std::make_shared<choral::apps::HelpText>());
   choral::apps::Command command;
   choral::apps::add_generate(app, command);
+  choral::apps::add_run_batch(app, command);
   choral::apps::add_serve(app, command);
   choral::apps::add_config(app, command);
   choral::apps::add_chat(app, command);

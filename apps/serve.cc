@@ -7,14 +7,13 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "answer_flags.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "command.h"
 #include "engine_flags.h"
 #include "interrupts.h"
 #include "output_file.h"
-#include "serve/answers/call_marks.h"
-#include "serve/answers/thought_marks.h"
 #include "serve/server.h"
 #include "service_manager.h"
 #include "settings.h"
@@ -31,6 +30,7 @@ struct ServeFlags {
   std::string config;
   std::string access_log = "text";
   std::string stored_responses = "0";
+  std::string stored_files = "1G";
   bool lora_without_apply = false;
   double unready_s = 0;
   double drain_s = 30;
@@ -137,6 +137,7 @@ Status run(ServeFlags flags) {
   if (has_tls) flags.server.http.tls = flags.tls;
   CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
   CHORAL_TRY(flags.server.stored_response_bytes, parse_size(flags.stored_responses).while_("--store-responses"));
+  CHORAL_TRY(flags.server.stored_file_bytes, parse_size(flags.stored_files).while_("--store-files"));
   flags.server.adapter_root = flags.engine.options.adapter_root;
   flags.server.base_adapters = adapters_that_act(flags);
   const std::vector<AdapterUse> acting = flags.server.base_adapters;
@@ -190,7 +191,6 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--host", http.host, "address to listen on: this machine alone unless said otherwise (127.0.0.1)", "ADDRESS");
   option("--port", http.port, "port to listen on; 0 = a free one (8000)", "N");
   option("--uds", http.unix_path, "listen on this unix socket too", "PATH");
-  option("-a,--served-model-name,--alias", flags.server.base_names, "what requests call the base (the model's name)", "NAME");
   option("--allowed-hosts", flags.server.allowed_hosts,
          "names in the Host and Origin headers of requests, with commas, * for any (on loopback: this machine's; else any Host)",
          "NAMES")
@@ -220,8 +220,6 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   app.add_flag("--share-prefixes", flags.server.share_prefixes,
                "keys find each other's prompts in the prefix cache, and can tell that they are there")
       ->group("Server");
-  app.add_flag("--strict-fields", flags.server.strict_fields, "a field of a body that is not known is an error, not a warning")
-      ->group("Server");
   option("--max-num-queued-reqs,--max-waiting", flags.engine.options.max_waiting,
          "requests that may wait; one more gets 429 (4096)", "N");
   option("--max-num-queued-tokens", flags.engine.options.max_waiting_tokens,
@@ -231,19 +229,12 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--state-dir", flags.server.state_directory, "adapters that clients load are there again after a restart", "DIR");
   option("--store-responses", flags.stored_responses,
          "keep responses of /v1/responses in --state-dir, up to so many bytes, at most 30 days; 0 = none (0)", "SIZE");
+  option("--store-files", flags.stored_files,
+         "keep files and answers of /v1/batches in --state-dir, up to so many bytes; 0 = none (1G)", "SIZE");
   app.add_flag("--lora-init-without-apply", flags.lora_without_apply,
                "--lora PATH, without a name, waits to be asked for too; as in llama.cpp")
       ->group("Server");
-  option("--tool-call-parser", flags.server.tool_call_parser,
-         fmt::format("how the model writes tool calls: {} (as its chat template says)", serve::tool_format_names()), "NAME");
-  option("--reasoning-parser", flags.server.reasoning_parser,
-         fmt::format("how the model marks what it thinks: {}; none = thoughts stay in the text (as its chat template says)",
-                     serve::thought_marks_names()),
-         "NAME");
-  option("--score-by", flags.server.score_by,
-         "how reranking compares texts: vectors, by their angle; yes-no, as chat models answer that are rerankers; head, by the "
-         "model's own of one class (head where there is one, else vectors)",
-         "NAME");
+  add_answer_flags(app, flags.server);
   app.add_flag("--webui,--ui,!--no-webui,!--no-ui", flags.server.has_console, "the console, a page for people at / (on)")
       ->group("Server");
   option("--access-log", flags.access_log, "a line for each request: text, json, off (text)", "FORM");

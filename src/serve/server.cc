@@ -5,32 +5,15 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "serve/batches/batch_runner.h"
 #include "serve/routes/access.h"
 #include "serve/routes/router.h"
 #include "serve/service/access_log.h"
 #include "serve/service/observed_exchange.h"
 #include "serve/service/service.h"
+#include "serve/service_options.h"
 
 namespace choral::serve {
-namespace {
-
-bool is_loopback(const HttpServerOptions& http) {
-  return http.host.empty() || http.host == "localhost" || http.host == "::1" || http.host.starts_with("127.");
-}
-
-RateLimit rate_limit(const FairShare& share) { return {.max_in_flight = share.requests, .tokens_per_s = share.tokens_per_s}; }
-
-// Empty: nobody chose.
-Result<std::optional<ScoreBy>> score_by_named(std::string_view name) {
-  using Choice = std::optional<ScoreBy>;
-  if (name.empty()) return Choice();
-  if (name == "vectors") return Choice(ScoreBy::kVectors);
-  if (name == "yes-no") return Choice(ScoreBy::kYesNo);
-  if (name == "head") return Choice(ScoreBy::kHead);
-  return invalid_argument("--score-by {}: choose vectors, yes-no or head", name);
-}
-
-}  // namespace
 
 struct Server::Waiting {
   std::mutex mutex;
@@ -42,30 +25,7 @@ Server::Server() : waiting_(std::make_unique<Waiting>()) {}
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   std::unique_ptr<Server> server(new Server());
-  ServiceOptions service{.base_names = std::move(options.base_names),
-                         .adapter_root = std::move(options.adapter_root),
-                         .state_directory = std::move(options.state_directory),
-                         .stored_response_bytes = options.stored_response_bytes,
-                         .base_adapters = std::move(options.base_adapters),
-                         .api_key_file = std::move(options.api_key_file),
-                         .api_keys = std::move(options.api_keys),
-                         .admin_keys = std::move(options.admin_keys),
-                         .key_limit = rate_limit(options.key_share),
-                         .adapter_limit = rate_limit(options.adapter_share),
-                         .is_loopback = is_loopback(options.http),
-                         .has_proxies = !options.http.trusted_proxies.empty(),
-                         .shares_prefixes = options.share_prefixes,
-                         .has_console = options.has_console,
-                         .strict_fields = options.strict_fields};
-  CHORAL_TRY(service.allowed_hosts, AllowedHosts::make(std::move(options.allowed_hosts), service.is_loopback));
-  CHORAL_TRY(service.score_by, score_by_named(options.score_by));
-  CHORAL_TRY(service.cors, Cors::make(options.cors_origins));
-  if (!options.tool_call_parser.empty()) {
-    CHORAL_TRY(service.tool_format, tool_format_named(options.tool_call_parser));
-  }
-  if (!options.reasoning_parser.empty()) {
-    CHORAL_TRY(service.thoughts, thought_marks_named(options.reasoning_parser));
-  }
+  CHORAL_TRY(auto service, service_options(options));
   CHORAL_TRY(server->service_, Service::make(std::move(service)));
   Service* const s = server->service_.get();
   const auto told = [s, log = options.access_log](AnsweredRequest answered) {
@@ -99,12 +59,24 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
 }
 
 Server::~Server() {
+  if (batches_) batches_->stop();
   if (http_) http_->stop(std::chrono::milliseconds(0));
   if (service_) service_->stop();
 }
 
 std::shared_ptr<AdapterGenerations> Server::generations() const { return service_->generations(); }
-Status Server::attach(LLM& llm, const EngineOptions& options) { return service_->attach(llm, options); }
+
+Status Server::attach(LLM& llm, const EngineOptions& options) {
+  CHORAL_RETURN_IF_ERROR(service_->attach(llm, options));
+  if (service_->batches() == nullptr) return {};
+  // No line of a batch is a line of the log.
+  CHORAL_TRY(batches_, BatchRunner::start(*service_, [s = service_.get()](std::shared_ptr<HttpExchange> exchange) {
+               route(*s,
+                     std::make_shared<ObservedExchange>(std::move(exchange), Dialect::kOpenAI, [](const AnsweredRequest&) {}));
+             }));
+  return {};
+}
+
 Status Server::reload_keys() { return service_->reload_keys(); }
 Status Server::reload_certificate() { return http_->reload_certificate(); }
 std::vector<std::string> Server::addresses() const { return http_->addresses(); }
@@ -112,6 +84,7 @@ void Server::set_unready() { service_->set_phase(Phase::kUnready); }
 
 void Server::drain(std::chrono::milliseconds limit) {
   service_->set_phase(Phase::kDraining);
+  if (batches_) batches_->stop();
   const auto deadline = std::chrono::steady_clock::now() + limit;
   {
     constexpr std::chrono::milliseconds kLook{20};

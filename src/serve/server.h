@@ -13,6 +13,7 @@
 
 namespace choral::serve {
 
+class BatchRunner;
 class Service;
 
 enum class AccessLog { kOff, kText, kJson };
@@ -29,6 +30,7 @@ struct ServerOptions {
   std::string adapter_root;               // to which adapters that clients load are bound
   std::string state_directory;            // adapters that clients load survive a restart in it; empty: they do not
   int64_t stored_response_bytes = 0;      // of /v1/responses, kept there; 0: none are
+  int64_t stored_file_bytes = 0;          // of /v1/files and /v1/batches, kept there; 0: none are
   std::vector<AdapterUse> base_adapters;  // of requests that leave it open who answers, until POST /lora-adapters says otherwise
   std::vector<std::string> api_keys;      // who may ask; none, and no file: everybody
   std::string api_key_file;
@@ -71,6 +73,7 @@ class Server {
   Server();
 
   std::unique_ptr<Service> service_;
+  std::unique_ptr<BatchRunner> batches_;  // from attach() on, where any are kept
   std::unique_ptr<HttpServer> http_;
   struct Waiting;
   std::unique_ptr<Waiting> waiting_;

@@ -17,8 +17,8 @@ class SqliteStatement {
   SqliteStatement& operator=(const SqliteStatement&) = delete;
 
   void bind(int at, std::string_view text) {
-    if (code_ == SQLITE_OK)
-      code_ = sqlite3_bind_text(statement_, at, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+    const char* data = text.data() == nullptr ? "" : text.data();  // SQLite takes a null pointer for NULL
+    if (code_ == SQLITE_OK) code_ = sqlite3_bind_text(statement_, at, data, static_cast<int>(text.size()), SQLITE_TRANSIENT);
   }
   void bind(int at, int64_t number) {
     if (code_ == SQLITE_OK) code_ = sqlite3_bind_int64(statement_, at, number);

@@ -93,7 +93,7 @@ class PathsTest(unittest.TestCase):
     def test_what_is_not_served_is_told_by_name(self):
         for path, says in (("/v1/audio/transcriptions", "speech-to-text"), ("/audio/translations", "speech-to-text"),
                            ("/v1/audio/speech", "text-to-speech"), ("/v1/images/generations", "image"), ("/v1/moderations", "judge"),
-                           ("/v1/batches", "choral generate"), ("/v1/files", "stored"), ("/v1/fine_tuning/jobs", "PEFT"),
+                           ("/v1/vector_stores", "stored"), ("/v1/batch", "/v1/batches"), ("/v1/fine_tuning/jobs", "PEFT"),
                            ("/slots/0", "content"), ("/v1/realtime", "HTTP")):
             for method, body, kind in (("POST", b"--x\r\n\r\n--x--", "multipart/form-data; boundary=x"), ("GET", None, "application/json")):
                 status, _, answer = self.call(method, path, body, **{"Content-Type": kind})

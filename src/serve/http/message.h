@@ -69,6 +69,9 @@ struct HttpRequest {
   bool unix_socket = false;  // it came over that
   bool tls = false;
   RequestIds ids = {};
+  // Of a line of a batch, which no connection brought.
+  std::string on_behalf_of = {};  // KeyHolder::salt of the key that asked for it, where there are keys
+  bool in_background = false;     // it goes behind what connections bring
 };
 
 struct HttpResponse {

@@ -151,6 +151,7 @@ Result<std::shared_ptr<const ApiKeys::Keys>> ApiKeys::read() const {
     if (out->entries.empty()) return corrupt("{}: no key is in it; without keys leave the file out", file_);
   }
   out->entries.insert(out->entries.end(), given_.begin(), given_.end());
+  for (auto& entry : out->entries) entry.holder.salt = salt_of(entry.hash);
   CHORAL_RETURN_IF_ERROR(check_unique(out->entries, file_.empty() ? "--api-key" : file_));
   return std::shared_ptr<const Keys>(std::move(out));
 }
@@ -181,9 +182,14 @@ std::optional<KeyHolder> ApiKeys::find(std::string_view key) const {
     if (CRYPTO_memcmp(hash.data(), keys->entries[i].hash.data(), hash.size()) == 0) found = i;
   }
   if (found == keys->entries.size()) return std::nullopt;
-  KeyHolder holder = keys->entries[found].holder;
-  holder.salt = salt_of(keys->entries[found].hash);
-  return holder;
+  return keys->entries[found].holder;
+}
+
+std::optional<KeyHolder> ApiKeys::find_salt(std::string_view salt) const {
+  const auto keys = this->keys();
+  const auto found =
+      std::find_if(keys->entries.begin(), keys->entries.end(), [&](const KeyEntry& e) { return e.holder.salt == salt; });
+  return found == keys->entries.end() ? std::nullopt : std::optional(found->holder);
 }
 
 }  // namespace choral::serve

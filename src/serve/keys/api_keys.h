@@ -55,6 +55,7 @@ class ApiKeys {
   bool empty() const;                         // no key is asked for
   bool several() const;                       // clients are told apart
   std::optional<KeyHolder> find(std::string_view key) const;
+  std::optional<KeyHolder> find_salt(std::string_view salt) const;  // KeyHolder::salt, of a key that was found once
 
  private:
   struct Keys {

@@ -54,6 +54,7 @@ class AnswerText {
   virtual ~AnswerText() = default;
   // Appends what follows until `out` has as many bytes, or a little more. False: that was the end.
   virtual bool write(size_t enough_bytes, std::string& out) = 0;
+  virtual Status status() const { return {}; }  // of what was written last
 };
 
 class AnswerForm {

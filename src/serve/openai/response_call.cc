@@ -5,6 +5,7 @@
 #include "serve/openai/body_reader.h"
 #include "serve/openai/engine_fields.h"
 #include "serve/openai/members.h"
+#include "serve/openai/metadata.h"
 
 namespace choral::serve {
 namespace {
@@ -189,18 +190,6 @@ Status put_reasoning(Json& reasoning, Json& chat, BodyNotes& notes) {
   return {};
 }
 
-Status check_metadata(const Json& metadata) {
-  constexpr size_t kMostPairs = 16, kMostKey = 64, kMostValue = 512;
-  if (!metadata.is_object()) return wrong_type("metadata", "an object", metadata);
-  if (metadata.size() > kMostPairs) return too_large("'metadata' has {} members; {} are taken", metadata.size(), kMostPairs);
-  for (const auto& [name, value] : metadata.items()) {
-    if (!value.is_string()) return wrong_type("metadata." + shown(name), "a string", value);
-    if (name.size() > kMostKey || value.get_ref<const std::string&>().size() > kMostValue)
-      return too_large("'metadata.{}': names have up to {} bytes and values up to {}", shown(name), kMostKey, kMostValue);
-  }
-  return {};
-}
-
 // What the body says of storing it, and which response it goes on from.
 Status read_storing(const Json& body, const ResponseMemory& memory, ResponseCall& call, BodyNotes& notes) {
   const auto said = [&](const char* name) -> const Json* {
@@ -282,7 +271,7 @@ Status put_member(const std::string& name, Json& value, Json& chat, BodyNotes& n
           "'truncation' of auto is not served: what does not fit is refused; 'truncate_prompt_tokens': -1 cuts it");
     if (value != "disabled") return wrong_type(name, "disabled", value);
   } else if (name == "metadata") {
-    return check_metadata(value);
+    return check_metadata(name, value);
   } else if (name == "conversation" || name == "prompt") {
     return unsupported("'{}' is not served: this server keeps responses, but no {}s", name, name);
   } else if (!is_one_of(kWithoutEffect, name) && !is_one_of(kOwn, name)) {

@@ -1,6 +1,7 @@
 #include <ctime>
 
 #include "serve/anthropic/message_form.h"
+#include "serve/fresh_id.h"
 #include "serve/http/error_response.h"
 #include "serve/native/fill_prompt.h"
 #include "serve/openai/answer_form.h"
@@ -176,7 +177,7 @@ void chat(Service& service, LLM& llm, const Exchange& exchange) {
 void respond(Service& service, LLM& llm, const Exchange& exchange) {
   BodyNotes notes{.strict = service.has_strict_fields()};
   auto call = read_response_call(exchange->request().body, usual_sampling(llm), notes, response_memory(service, exchange));
-  std::string id = call.ok() && call->store ? fresh_response_id() : answer_id("resp_", exchange);
+  std::string id = call.ok() && call->store ? fresh_id("resp_") : answer_id("resp_", exchange);
   converse(service, llm, exchange, std::move(id), std::move(call), notes,
            [&service](const ResponseCall& c, AnswerHead head, const AnswerPlan& plan, const LLM& engine, const Exchange& e,
                       LiveRequest live) {

@@ -1,6 +1,5 @@
 #include "serve/routes/response_keeping.h"
 
-#include <random>
 #include <utility>
 
 #include "base/log.h"
@@ -21,13 +20,6 @@ void finish_otherwise(Service& service, const std::string& id, const std::string
 }
 
 }  // namespace
-
-std::string fresh_response_id() {
-  std::random_device device;
-  std::string id = "resp_";
-  for (int i = 0; i < 6; ++i) id += fmt::format("{:08x}", device());
-  return id;
-}
 
 ResponseMemory response_memory(Service& service, const Exchange& exchange) {
   if (service.responses() == nullptr) return {};

@@ -10,8 +10,6 @@
 
 namespace choral::serve {
 
-// Of one that is stored: nobody has had it or can guess it, unlike the request's own id, which a client may choose.
-std::string fresh_response_id();
 // What the request may go on from.
 ResponseMemory response_memory(Service& service, const Exchange& exchange);
 // Where the end of the response goes; empty: it is not stored.

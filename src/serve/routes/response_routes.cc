@@ -1,8 +1,8 @@
 // Responses that were stored: shown, cancelled, deleted, and what they were asked.
 #include <algorithm>
-#include <charconv>
 
 #include "serve/http/error_response.h"
+#include "serve/list_page.h"
 #include "serve/openai/json.h"
 #include "serve/openai/response_form.h"
 #include "serve/routes/routes.h"
@@ -62,46 +62,24 @@ Json current(const FoundResponse& found) {
   return response;
 }
 
-// A parameter of the query: "limit=20&order=asc".
-std::string_view parameter(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(pair.size() + 1, query.size()));
-    if (pair.size() > name.size() && pair.starts_with(name) && pair[name.size()] == '=') return pair.substr(name.size() + 1);
-  }
-  return {};
-}
-
 Status check_show(std::string_view query) {
-  if (parameter(query, "stream") == "true" || !parameter(query, "starting_after").empty())
+  if (query_parameter(query, "stream") == "true" || !query_parameter(query, "starting_after").empty())
     return unsupported("'stream' is not served for a response that is stored: its events are not kept");
   return {};
 }
 
-Result<size_t> page_limit(std::string_view query) {
-  constexpr size_t kUsual = 20, kMost = 100;
-  const std::string_view text = parameter(query, "limit");
-  if (text.empty()) return kUsual;
-  size_t limit = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
-  if (error != std::errc() || end != text.data() + text.size() || limit < 1 || limit > kMost)
-    return invalid_argument("'limit' must be a number from 1 to {}", kMost);
-  return limit;
-}
-
 Result<std::string> input_page(const StoredResponse& stored, std::string_view query) {
-  CHORAL_TRY(const size_t limit, page_limit(query));
-  const std::string_view order = parameter(query, "order"), after = parameter(query, "after");
-  if (!order.empty() && order != "asc" && order != "desc") return invalid_argument("'order' must be asc or desc");
+  CHORAL_TRY(const ListPage page, read_list_page(query, {.limit = 20}, 100));
+  const std::string& after = page.after;
   Json items = std::move(Json::parse(stored.input_json)["input"]);
-  if (order != "asc") std::reverse(items.begin(), items.end());
+  if (!page.oldest_first) std::reverse(items.begin(), items.end());
   size_t at = 0;
   if (!after.empty()) {
     while (at < items.size() && items[at]["id"] != after) ++at;
     if (at++ == items.size()) return invalid_argument("'after' names no item of this response");
   }
   Json data = Json::array();
-  for (; at < items.size() && data.size() < limit; ++at) data.push_back(std::move(items[at]));
+  for (; at < items.size() && std::ssize(data) < page.limit; ++at) data.push_back(std::move(items[at]));
   const bool has_more = at < items.size();
   const std::string first = data.empty() ? "" : data.front()["id"].get<std::string>();
   const std::string last = data.empty() ? "" : data.back()["id"].get<std::string>();

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "serve/anthropic/message_call.h"
+#include "serve/batches/batch_call.h"
 #include "serve/http/error_response.h"
 #include "serve/native/native_call.h"
 #include "serve/openai/adapter_calls.h"
@@ -54,6 +55,16 @@ constexpr std::array kRoutes{
     Route{"GET", "/v1/responses/*", Access::kUser, get_response, "a stored response; its input behind /input_items"},
     Route{"POST", "/v1/responses/*", Access::kUser, post_response, "behind /cancel: ends one that is computed in the background"},
     Route{"DELETE", "/v1/responses/*", Access::kUser, delete_response, "forgets a stored response"},
+    Route{"POST", "/v1/files", Access::kUser, plain<upload_file>,
+          "takes a file of requests, for a batch: a form with file and purpose"},
+    Route{"GET", "/v1/files", Access::kUser, plain<list_files>, "files of requests and of answers"},
+    Route{"GET", "/v1/files/*", Access::kUser, get_file, "one of them; what is in it behind /content"},
+    Route{"DELETE", "/v1/files/*", Access::kUser, delete_file, "forgets a file"},
+    Route{"POST", "/v1/batches", Access::kUser, plain<create_batch>, "works off a file of requests in the gaps of other traffic",
+          batch_schema},
+    Route{"GET", "/v1/batches", Access::kUser, plain<list_batches>, "batches"},
+    Route{"GET", "/v1/batches/*", Access::kUser, get_batch, "how far a batch is"},
+    Route{"POST", "/v1/batches/*", Access::kUser, cancel_batch, "behind /cancel: ends one"},
     Route{"POST", "/v1/messages", Access::kUser, plain<messages>, "answers a conversation, as Anthropic's", message_schema,
           Dialect::kAnthropic},
     Route{"POST", "/v1/messages/count_tokens", Access::kUser, plain<count_message_tokens>, "the tokens of such a conversation",

@@ -20,6 +20,18 @@ void get_response(Service& service, const Exchange& exchange, std::string_view p
 void post_response(Service& service, const Exchange& exchange, std::string_view path);
 void delete_response(Service& service, const Exchange& exchange, std::string_view path);
 
+// --- file_routes.cc ---  `path`: what follows /v1/files/
+void upload_file(Service& service, const Exchange& exchange);
+void list_files(Service& service, const Exchange& exchange);
+void get_file(Service& service, const Exchange& exchange, std::string_view path);
+void delete_file(Service& service, const Exchange& exchange, std::string_view path);
+
+// --- batch_routes.cc ---  `path`: what follows /v1/batches/
+void create_batch(Service& service, const Exchange& exchange);
+void list_batches(Service& service, const Exchange& exchange);
+void get_batch(Service& service, const Exchange& exchange, std::string_view path);
+void cancel_batch(Service& service, const Exchange& exchange, std::string_view path);
+
 // --- native_routes.cc: llama.cpp's ---
 void native_completion(Service& service, const Exchange& exchange);
 void infill(Service& service, const Exchange& exchange);

@@ -18,6 +18,7 @@
 #include "serve/openai/system_fingerprint.h"
 #include "serve/service/client_text.h"
 #include "serve/service/model_names.h"
+#include "serve/service/whole_answer.h"
 
 namespace choral::serve {
 namespace {
@@ -67,6 +68,10 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
     if (o.state_directory.empty())
       return invalid_argument("--store-responses needs --state-dir, the folder that they are kept in");
     CHORAL_TRY(service->responses_, ResponseStore::open(o.state_directory, {.bytes = o.stored_response_bytes}));
+  }
+  if (o.stored_file_bytes > 0 && !o.state_directory.empty()) {
+    CHORAL_TRY(service->batches_,
+               BatchStore::open(o.state_directory, {.bytes = o.stored_file_bytes, .is_shared = service->keys_->several()}));
   }
   service->numbers_ = std::make_unique<AdapterNumbers>(service->registered_.get());
   CHORAL_RETURN_IF_ERROR(service->numbers_->read());
@@ -156,6 +161,7 @@ void Service::stop() {
 }
 
 std::optional<KeyHolder> Service::key_holder(const HttpRequest& head) const {
+  if (!head.on_behalf_of.empty()) return keys_->find_salt(head.on_behalf_of);
   return keys_->find(presented_key(head.headers.get("Authorization"), head.headers.get("X-Api-Key")));
 }
 
@@ -189,6 +195,7 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
   const auto holder = key_holder(exchange->request());
   const std::string key = holder ? holder->name : "";
   time_limits_.hold(request);
+  request.in_background = exchange->request().in_background;
   // Else usage.cached_tokens, and the time to the first token, would tell each key what others have asked.
   if (holder && !options_.shares_prefixes) request.cache_salt = fmt::format("{}:{}", holder->salt, request.cache_salt);
   RequestLimits::Grant grant;
@@ -453,6 +460,11 @@ HttpResponse Service::unknown_model(std::string_view model) const {
                               nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)),
        .code = "model_not_found",
        .param = "model"});
+}
+
+void Service::send(const Exchange& exchange, Headers headers, std::unique_ptr<AnswerText> text) {
+  send_text(exchange, std::move(headers), std::move(text),
+            [this](std::function<void()> work) { return write_beside(std::move(work)); });
 }
 
 void Service::start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed) {

@@ -20,6 +20,7 @@
 #include "serve/adapters/root_watcher.h"
 #include "serve/answers/template_tools.h"
 #include "serve/answers/thought_marks.h"
+#include "serve/batches/batch_store.h"
 #include "serve/http/allowed_hosts.h"
 #include "serve/http/cors.h"
 #include "serve/http/exchange.h"
@@ -53,6 +54,7 @@ struct ServiceOptions {
   std::string adapter_root = {};               // to which adapters that clients load are bound, and which messages do not show
   std::string state_directory = {};            // where registered adapters survive a restart; empty: they do not
   int64_t stored_response_bytes = 0;           // that responses may take there; 0: none are kept
+  int64_t stored_file_bytes = 0;               // that files and batches may take there; 0: none are kept
   std::vector<AdapterUse> base_adapters = {};  // at first: base_adapters()
   std::string api_key_file = {};               // keys/api_keys.h; no key at all: everybody may ask
   std::vector<std::string> api_keys = {};
@@ -155,7 +157,8 @@ class Service : private LiveAnswer::Owner {
 
   ResponseStore* responses() const { return responses_.get(); }  // null: none are kept
   BackgroundExchanges& background() { return background_; }
-  // Whose responses a request may see: its key's, where there are keys.
+  BatchStore* batches() const { return batches_.get(); }  // null: none are kept
+  // Whose responses, files and batches a request may see: its key's, where there are keys.
   std::string owner(const HttpRequest& head) const;
 
   AdapterChanges& adapter_changes() const { return *changes_; }
@@ -171,6 +174,8 @@ class Service : private LiveAnswer::Owner {
   using WriteNames = FunctionRef<std::string(const std::vector<std::string>& names)>;
   std::shared_ptr<const std::string> written_for_names(WriteNames write) const;
 
+  // Sends a text of any length, as the client reads it.
+  void send(const Exchange& exchange, Headers headers, std::unique_ptr<AnswerText> text);
   void start(Exchange exchange, LiveRequest request, std::unique_ptr<AnswerForm> form, bool is_streamed);
   void abort_all(const Status& status);
   // Ends the readers' threads; later requests are refused.
@@ -206,6 +211,7 @@ class Service : private LiveAnswer::Owner {
   int64_t batch_ = 0, most_waiting_ = 0;            // the engine's, in answers
   std::shared_ptr<RegisteredAdapters> registered_;  // null: nothing outlasts the server
   std::unique_ptr<ResponseStore> responses_;
+  std::unique_ptr<BatchStore> batches_;
   BackgroundExchanges background_;
   std::shared_ptr<AdapterGenerations> generations_;
   std::unique_ptr<AdapterNumbers> numbers_;

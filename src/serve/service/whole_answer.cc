@@ -13,11 +13,8 @@ namespace {
 // Kept alive by whoever has its next turn: the thread that writes, or the exchange until the client has taken enough.
 class Writing : public std::enable_shared_from_this<Writing> {
  public:
-  Writing(std::shared_ptr<HttpExchange> exchange, WholeAnswer answer, WholeAnswer::Beside beside)
-      : exchange_(std::move(exchange)),
-        answer_(std::move(answer)),
-        beside_(std::move(beside)),
-        text_(answer_.form->whole(answer_.outputs)) {}
+  Writing(std::shared_ptr<HttpExchange> exchange, std::unique_ptr<AnswerText> text, WholeAnswer::Beside beside)
+      : exchange_(std::move(exchange)), beside_(std::move(beside)), text_(std::move(text)) {}
 
   void begin(Headers headers) {
     Piece first = next();
@@ -38,7 +35,7 @@ class Writing : public std::enable_shared_from_this<Writing> {
     Piece piece;
     piece.status = or_out_of_memory("the answer cannot be written", [&] {
       piece.is_last = !text_->write(WholeAnswer::kPieceBytes, piece.text);
-      return Status();
+      return text_->status();
     });
     return piece;
   }
@@ -63,15 +60,30 @@ class Writing : public std::enable_shared_from_this<Writing> {
   }
 
   const std::shared_ptr<HttpExchange> exchange_;
-  const WholeAnswer answer_;
   const WholeAnswer::Beside beside_;
+  const std::unique_ptr<AnswerText> text_;
+};
+
+// With what it is made of.
+class WholeText final : public AnswerText {
+ public:
+  explicit WholeText(WholeAnswer answer) : answer_(std::move(answer)), text_(answer_.form->whole(answer_.outputs)) {}
+  bool write(size_t enough_bytes, std::string& out) override { return text_->write(enough_bytes, out); }
+
+ private:
+  const WholeAnswer answer_;
   const std::unique_ptr<AnswerText> text_;
 };
 
 }  // namespace
 
+void send_text(std::shared_ptr<HttpExchange> exchange, Headers headers, std::unique_ptr<AnswerText> text,
+               WholeAnswer::Beside beside) {
+  std::make_shared<Writing>(std::move(exchange), std::move(text), std::move(beside))->begin(std::move(headers));
+}
+
 void send_whole(std::shared_ptr<HttpExchange> exchange, Headers headers, WholeAnswer answer, WholeAnswer::Beside beside) {
-  std::make_shared<Writing>(std::move(exchange), std::move(answer), std::move(beside))->begin(std::move(headers));
+  send_text(std::move(exchange), std::move(headers), std::make_unique<WholeText>(std::move(answer)), std::move(beside));
 }
 
 }  // namespace choral::serve

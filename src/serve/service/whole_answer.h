@@ -21,7 +21,9 @@ struct WholeAnswer {
   using Beside = std::function<bool(std::function<void()> work)>;
 };
 
-// On the exchange's I/O thread.
+// On the exchange's I/O thread, or before anything was sent.
+void send_text(std::shared_ptr<HttpExchange> exchange, Headers headers, std::unique_ptr<AnswerText> text,
+               WholeAnswer::Beside beside);
 void send_whole(std::shared_ptr<HttpExchange> exchange, Headers headers, WholeAnswer answer, WholeAnswer::Beside beside);
 
 }  // namespace choral::serve
