@@ -6,7 +6,7 @@
 
 namespace choral::serve {
 
-enum class Dialect { kOpenAI, kAnthropic };
+enum class Dialect { kOpenAI, kAnthropic, kOllama };
 
 // Puts the answer to the request of that name, which is in OpenAI's words, into those of `dialect`.
 void translate(Dialect dialect, const RequestIds& ids, HttpResponse& response);

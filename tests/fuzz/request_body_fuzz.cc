@@ -11,7 +11,9 @@
 #include "base/check.h"
 #include "expansion.h"
 #include "serve/anthropic/message_call.h"
+#include "serve/batches/batch_call.h"
 #include "serve/native/native_call.h"
+#include "serve/ollama/ollama_call.h"
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/messages.h"
@@ -127,6 +129,23 @@ void read_body_of(char route, std::string_view body) {
       break;
     case 'a':
       take(read_message_call(body, {}, /*counts=*/false, notes), [](const MessageCall& call) { check_chat(call.chat); });
+      break;
+    case 'O': take(read_ollama_chat(body, {}, notes), [](const OllamaCall& call) { check_chat(call.chat); }); break;
+    case 'G':
+      take(read_ollama_generate(body, {}, /*has_template=*/true, notes), [](const OllamaCall& call) {
+        CHORAL_CHECK(call.is_raw == call.chat.request.messages_json.empty(), "a prompt and messages, or neither");
+        if (!call.is_raw) check_chat(call.chat);
+      });
+      break;
+    case 'E':
+      take(read_ollama_embed(body, notes), [](const EmbeddingCall& call) {
+        CHORAL_CHECK(!call.inputs.empty() && call.inputs.size() <= 2048, "no input, or too many");
+      });
+      break;
+    case 'b':
+      take(read_batch_call(body, notes), [](const BatchCall& call) {
+        CHORAL_CHECK(!call.input_file.empty() && !call.endpoint.empty() && call.window_s > 0, "a batch of nothing");
+      });
       break;
     case 'e':
       take(read_embedding_call(body, notes), [](const EmbeddingCall& call) {

@@ -80,6 +80,7 @@ class AnswerForm {
   virtual std::string end(const Usage& total) = 0;
   // What ends one that failed. Never a clean [DONE] after it: clients raise on an event with `error`.
   virtual std::string error(const ApiError& error) { return sse_data(error_event(error)); }
+  virtual Headers stream_headers() const { return sse_headers(); }
   // What says that there will be more, while there is nothing new.
   virtual std::string keep_alive() { return sse_keep_alive(); }
 

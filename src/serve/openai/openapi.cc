@@ -21,6 +21,7 @@ Json content(std::string_view schema) {
 }
 
 std::string_view error_schema(Dialect dialect) {
+  if (dialect == Dialect::kOllama) return R"({"$ref":"#/components/schemas/OllamaError"})";
   return dialect == Dialect::kAnthropic ? R"({"$ref":"#/components/schemas/AnthropicError"})"
                                         : R"({"$ref":"#/components/schemas/Error"})";
 }
@@ -56,6 +57,7 @@ std::string openapi_document(std::span<const Endpoint> endpoints) {
   constexpr std::string_view kAnthropicError =
       R"({"type":"object","required":["type","error","request_id"],"properties":{"type":{"const":"error"},"request_id":{"type":["string","null"]},)"
       R"("error":{"type":"object","required":["type","message"],"properties":{"type":{"type":"string"},"message":{"type":"string"}}}}})";
+  constexpr std::string_view kOllamaError = R"({"type":"object","required":["error"],"properties":{"error":{"type":"string"}}})";
   Json ignored = Json::object(), refused = Json::object();
   for (const auto& field : ignored_fields()) ignored[std::string(field.name)] = field.why;
   for (const auto& field : requests::unserved_fields()) refused[std::string(field.name)] = field.instead;
@@ -65,7 +67,10 @@ std::string openapi_document(std::span<const Endpoint> endpoints) {
                       {"x-ignored-fields", std::move(ignored)},
                       {"x-refused-fields", std::move(refused)},
                       {"components",
-                       {{"schemas", {{"Error", Json::parse(kError)}, {"AnthropicError", Json::parse(kAnthropicError)}}},
+                       {{"schemas",
+                         {{"Error", Json::parse(kError)},
+                          {"AnthropicError", Json::parse(kAnthropicError)},
+                          {"OllamaError", Json::parse(kOllamaError)}}},
                         {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
                       {"security", list_of({{"key", Json::array()}})}};
   return dumped(document);

@@ -6,7 +6,7 @@
 #include "serve/native/fill_prompt.h"
 #include "serve/openai/answer_form.h"
 #include "serve/openai/calls.h"
-#include "serve/routes/call_plan.h"
+#include "serve/routes/converse.h"
 #include "serve/routes/generation.h"
 #include "serve/routes/response_keeping.h"
 #include "serve/routes/routes.h"
@@ -127,39 +127,6 @@ void complete(Service& service, LLM& llm, const Exchange& exchange) {
   const auto call = std::make_shared<const CompletionCall>(*std::move(read));
   go_on(service, llm, exchange, call->request,
         [&service, call](LLM& engine, const Exchange& e) { submit_completion(service, engine, e, *call); });
-}
-
-// With how its answer is read.
-template <class Call>
-struct Planned {
-  Call call;
-  AnswerPlan plan;
-};
-
-ChatCall& chat_of(ChatCall& call) { return call; }
-ChatCall& chat_of(ResponseCall& call) { return call.chat; }
-ChatCall& chat_of(MessageCall& call) { return call.chat; }
-
-// An answer to a conversation, in whichever API's words. `start`: (call, head, plan, engine, exchange, live), once the engine
-// took the request: before that a number in it may be any.
-template <class Call, class Start>
-void converse(Service& service, LLM& llm, const Exchange& exchange, std::string id, Result<Call> read, BodyNotes& notes,
-              Start start) {
-  service.warn(exchange, std::move(notes.warnings));
-  if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
-  ChatCall& chat = chat_of(*read);
-  if (!prepare(service, exchange, chat)) return;
-  chat.request.id = std::move(id);
-  auto plan = plan_call(service, llm, chat, notes);
-  if (!plan.ok()) return exchange->respond(service.error(plan.status(), notes.param));
-  const auto planned = std::make_shared<Planned<Call>>(Planned<Call>{*std::move(read), *std::move(plan)});
-  go_on(service, llm, exchange, chat_of(planned->call).request, [&service, planned, start](LLM& engine, const Exchange& e) {
-    const ChatCall& c = chat_of(planned->call);
-    LiveRequest live;
-    if (!submit(service, engine, e, c.model, c.request, {}, live)) return;
-    AnswerPlan told = with_prompt(planned->plan, engine, live);
-    start(planned->call, answer_head(service, c.request.id, c.model), std::move(told), engine, e, std::move(live));
-  });
 }
 
 void chat(Service& service, LLM& llm, const Exchange& exchange) {

@@ -6,6 +6,7 @@
 #include "serve/batches/batch_call.h"
 #include "serve/http/error_response.h"
 #include "serve/native/native_call.h"
+#include "serve/ollama/ollama_call.h"
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/calls.h"
 #include "serve/openai/openapi.h"
@@ -97,6 +98,19 @@ constexpr std::array kRoutes{
     Route{"POST", "/apply-template", Access::kUser, plain<apply_template>, "the text that a conversation comes to", chat_schema},
     Route{"GET", "/props", Access::kUser, plain<show_props>, "llama.cpp's account of the server"},
     Route{"GET", "/slots", Access::kUser, plain<show_slots>, "which places for answers are taken, llama.cpp's form"},
+    Route{"POST", "/api/chat", Access::kUser, plain<ollama_chat>, "answers a conversation, as Ollama's", ollama_chat_schema,
+          Dialect::kOllama},
+    Route{"POST", "/api/generate", Access::kUser, plain<ollama_generate>, "answers a prompt, as Ollama's", ollama_generate_schema,
+          Dialect::kOllama},
+    Route{"POST", "/api/embed", Access::kUser, plain<ollama_embed>, "vectors of texts, as Ollama's", ollama_embed_schema,
+          Dialect::kOllama},
+    Route{"GET", "/api/tags", Access::kUser, plain<ollama_tags>, "the base and its adapters, as Ollama's", nullptr,
+          Dialect::kOllama},
+    Route{"GET", "/api/ps", Access::kUser, plain<ollama_ps>, "those in memory, as Ollama's", nullptr, Dialect::kOllama},
+    Route{"POST", "/api/show", Access::kUser, plain<ollama_show>, "one of them, as Ollama's", ollama_show_schema,
+          Dialect::kOllama},
+    Route{"GET", "/api/version", Access::kUser, plain<show_version>, "as /version, for Ollama's clients", nullptr,
+          Dialect::kOllama},
     Route{"GET", "/", Access::kOpen, plain<console_page>, "the console, a page for people"},
     Route{"GET", "/console/*", Access::kOpen, console_part, "its scripts and styles"},
     Route{"GET", "/v1/engine", Access::kUser, plain<show_engine>, "what the engine is, what it chose and why, and what it does"},
@@ -189,7 +203,7 @@ std::string_view route_of(const HttpRequest& request) {
 }
 
 Dialect dialect_of(const HttpRequest& request) {
-  Dialect dialect = Dialect::kOpenAI;
+  Dialect dialect = request.path.starts_with("/api/") ? Dialect::kOllama : Dialect::kOpenAI;
   for_routes_of(request.path, [&](const Route& r, std::string_view) {
     dialect = r.dialect;
     return true;

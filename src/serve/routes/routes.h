@@ -37,6 +37,14 @@ void native_completion(Service& service, const Exchange& exchange);
 void infill(Service& service, const Exchange& exchange);
 void native_embeddings(Service& service, const Exchange& exchange);
 
+// --- ollama_routes.cc ---
+void ollama_chat(Service& service, const Exchange& exchange);
+void ollama_generate(Service& service, const Exchange& exchange);
+void ollama_embed(Service& service, const Exchange& exchange);
+void ollama_tags(Service& service, const Exchange& exchange);
+void ollama_ps(Service& service, const Exchange& exchange);
+void ollama_show(Service& service, const Exchange& exchange);
+
 // --- ranking_routes.cc ---
 void rerank(Service& service, const Exchange& exchange);
 void score(Service& service, const Exchange& exchange);

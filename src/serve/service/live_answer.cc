@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/out_of_memory.h"
 #include "serve/http/error_response.h"
-#include "serve/http/sse.h"
 #include "serve/keys/token_charge.h"
 #include "serve/service/adapter_header.h"
 #include "serve/service/whole_answer.h"
@@ -185,7 +184,7 @@ void LiveAnswer::pace(size_t index, const StreamEvent& event) {
 // are known; those of a body's other prompts may still wait.
 void LiveAnswer::begin(size_t index) {
   if (std::exchange(begun_, true)) return;
-  Headers headers = sse_headers();
+  Headers headers = form_->stream_headers();
   add_adapters(streams_[index].stream->facts().adapters, headers);
   exchange_->begin_stream(200, std::move(headers));
 }
