@@ -154,7 +154,8 @@ struct Completion {
   std::vector<PositionLogprobs> logprobs;  // one a token when asked for
   double cumulative_logprob = 0;
   FinishReason finish_reason = FinishReason::kNone;
-  std::string stop_reason;  // the stop string or token id that ended it
+  std::string stop_reason;        // the stop string or token id that ended it
+  bool stopped_by_token = false;  // it is an id
 };
 
 // An adapter that an answer is made with, and which content of its name.
@@ -212,6 +213,7 @@ struct StreamEvent {
   std::vector<PositionLogprobs> prompt_logprobs;     // all of them, in the first event of index 0, when they were asked for
   FinishReason finish_reason = FinishReason::kNone;  // set in the last event of this index
   std::string stop_reason;                           // with it: Completion::stop_reason
+  bool stopped_by_token = false;                     // and Completion::stopped_by_token
 };
 
 // What a stream has for its reader now.

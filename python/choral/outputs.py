@@ -160,16 +160,16 @@ def _completion(native: _choral.Completion, adapter: Any, text_of: TextOf) -> Co
         cumulative_logprob=native.cumulative_logprob,
         logprobs=Logprobs(logprobs, text_of) if logprobs is not None else None,
         finish_reason=native.finish_reason,
-        stop_reason=_stop_reason(native.stop_reason),
+        stop_reason=_stop_reason(native),
         lora_request=adapter,
     )
 
 
-def _stop_reason(text: str) -> int | str | None:
+def _stop_reason(ended: _choral.Completion | _choral.Event) -> int | str | None:
     """The engine says a stop token's id in digits."""
-    if not text:
+    if not ended.stop_reason:
         return None
-    return int(text) if text.isdigit() else text
+    return int(ended.stop_reason) if ended.stopped_by_token else ended.stop_reason
 
 
 def stream_output(
@@ -192,7 +192,7 @@ def stream_output(
             cumulative_logprob=None,
             logprobs=Logprobs(arrays, text_of) if arrays is not None else None,
             finish_reason=event.finish_reason,
-            stop_reason=_stop_reason(event.stop_reason),
+            stop_reason=_stop_reason(event),
             lora_request=adapter,
         )
         prompt_arrays = event.prompt_logprobs()

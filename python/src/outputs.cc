@@ -43,10 +43,10 @@ nb::object logprob_arrays(const std::vector<PositionLogprobs>& positions) {
                         array(std::move(top_ids), {count, most}), array(std::move(top_values), {count, most}));
 }
 
-nb::object embedding_array(RequestOutput& output) {
-  if (output.embedding.empty()) return nb::none();
-  const size_t size = output.embedding.size();
-  return array(std::move(output.embedding), {size});
+nb::object taken(std::vector<float>& values) {
+  if (values.empty()) return nb::none();
+  const size_t size = values.size();
+  return array(std::move(values), {size});
 }
 
 std::optional<std::string> finish_reason(FinishReason reason) {
@@ -64,6 +64,7 @@ void bind_outputs(nb::module_& m) {
       .def_ro("cumulative_logprob", &Completion::cumulative_logprob)
       .def_prop_ro("finish_reason", [](const Completion& self) { return finish_reason(self.finish_reason); })
       .def_ro("stop_reason", &Completion::stop_reason)
+      .def_ro("stopped_by_token", &Completion::stopped_by_token)
       .def(
           "logprobs", [](const Completion& self) { return logprob_arrays(self.logprobs); },
           nb::sig("def logprobs(self) -> tuple[typing.Any, ...] | None"));
@@ -93,8 +94,12 @@ void bind_outputs(nb::module_& m) {
       .def(
           "prompt_logprobs", [](const RequestOutput& self) { return logprob_arrays(self.prompt_logprobs); },
           nb::sig("def prompt_logprobs(self) -> tuple[typing.Any, ...] | None"))
-      .def("take_embedding", &embedding_array, nb::sig("def take_embedding(self) -> typing.Any"),
-           "The array is the output's own memory: a second call has none.")
+      .def(
+          "take_embedding", [](RequestOutput& self) { return taken(self.embedding); },
+          nb::sig("def take_embedding(self) -> typing.Any"), "The array is the output's own memory: a second call has none.")
+      .def(
+          "take_classes", [](RequestOutput& self) { return taken(self.classes); },
+          nb::sig("def take_classes(self) -> typing.Any"), "Likewise: the logit of each class.")
       .def_ro("cached_tokens", &RequestOutput::cached_tokens)
       .def_ro("adapters", &RequestOutput::adapters)
       .def_ro("metrics", &RequestOutput::metrics);
@@ -105,6 +110,7 @@ void bind_outputs(nb::module_& m) {
       .def_ro("token_ids", &StreamEvent::token_ids)
       .def_prop_ro("finish_reason", [](const StreamEvent& self) { return finish_reason(self.finish_reason); })
       .def_ro("stop_reason", &StreamEvent::stop_reason)
+      .def_ro("stopped_by_token", &StreamEvent::stopped_by_token)
       .def(
           "logprobs", [](const StreamEvent& self) { return logprob_arrays(self.logprobs); },
           nb::sig("def logprobs(self) -> tuple[typing.Any, ...] | None"))

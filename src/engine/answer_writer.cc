@@ -50,7 +50,9 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
   }
   scheduler_.commit(request, accepted_);
   generated_tokens_ += std::ssize(accepted_);
-  if (ending.reason != sched::FinishReason::kNone) finish(request, ending.reason, std::move(ending.stop_reason));
+  if (ending.reason == sched::FinishReason::kNone) return;
+  const bool by_token = ending.is_stop_token && !ending.stop_reason.empty();
+  finish(request, ending.reason, std::move(ending.stop_reason), by_token);
 }
 
 // The last of accepted_.
@@ -140,7 +142,7 @@ void AnswerWriter::give_pooled(EngineRequest& request, std::span<const float> va
   finish(request, sched::FinishReason::kStop);
 }
 
-void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason) {
+void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason, bool by_token) {
   write_news_of(request);
   // The last held-back text may complete a stop string.
   if (!request.text.stopped() && request.text.finish() && reason == sched::FinishReason::kLength) {
@@ -154,7 +156,7 @@ void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, st
       .first_token_s = request.first_token_s > 0 ? request.first_token_s - request.submitted_s : 0,
       .total_s = now - request.submitted_s,
       .preemptions = request.preemption_count};
-  request.response->finish(request.index, reason, std::move(stop_reason), metrics);
+  request.response->finish(request.index, reason, std::move(stop_reason), metrics, by_token);
   end(request, reason);
 }
 

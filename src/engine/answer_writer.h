@@ -27,7 +27,7 @@ class AnswerWriter {
   void settle(EngineRequest& request, Status status);
   // What ends a request for an embedding or for classes.
   void give_pooled(EngineRequest& request, std::span<const float> values);
-  void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "");
+  void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "", bool by_token = false);
   // Of one request. Where its answer stopped is not known, so nothing is added to it.
   void fail(EngineRequest& request, Status status);
 

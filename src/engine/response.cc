@@ -127,12 +127,13 @@ void Response::set_classes(std::vector<float> logits) {
   if (open_ > 0) output_.classes = std::move(logits);
 }
 
-void Response::finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics) {
+void Response::finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics, bool by_token) {
   const std::lock_guard lock(mutex_);
   auto* completion = open_completion(index);
   if (completion == nullptr) return;
   completion->finish_reason = reason;
   completion->stop_reason = std::move(stop_reason);
+  completion->stopped_by_token = by_token;
   output_.metrics.queue_s = std::max(output_.metrics.queue_s, metrics.queue_s);
   output_.metrics.first_token_s = std::max(output_.metrics.first_token_s, metrics.first_token_s);
   output_.metrics.total_s = std::max(output_.metrics.total_s, metrics.total_s);
@@ -191,6 +192,7 @@ bool Response::take_news(StreamEvent& event) {
     if (i == 0 && !cursor.prompt_logprobs) event.prompt_logprobs = output_.prompt_logprobs;
     event.finish_reason = completion.finish_reason;
     event.stop_reason = completion.stop_reason;
+    event.stopped_by_token = completion.stopped_by_token;
     cursor = {completion.text.size(), completion.token_ids.size(), completion.logprobs.size(), true,
               completion.finish_reason != FinishReason::kNone};
     return true;

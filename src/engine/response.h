@@ -41,7 +41,7 @@ class Response {
   void add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs);
   void set_embedding(std::vector<float> embedding);
   void set_classes(std::vector<float> logits);
-  void finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics);
+  void finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics, bool by_token = false);
   // Ends the completion with an error; nothing happens when it has ended already. `adapter_unusable`: AnswerFacts'.
   void fail(int index, Status status, bool adapter_unusable = false);
   // After any of these: wakes those who wait, and calls back whom on_ready() promised it.

@@ -25,6 +25,7 @@ SCRIPTS = {
     "1": ["<think>", "\n1a", "1b\n", "</think>", "\n\nYes", ", it is."],
     "2": ["<think>2", "2a"],
     "3": ["No", " thoughts", " here"],
+    "5": ["One", " 42", " more"],
     "4": ["<think>\n4", "</think>\n", "<tool_call>", "\n{\"name\": \"look\", ", "\"arguments\": {\"city\"", ": \"Rome\"}}", "\n</tool_call>"],
 }
 
@@ -139,6 +140,20 @@ class ThoughtsTest(unittest.TestCase):
         self.assertIn("[low]3", prompt(messages, reasoning_effort="low", chat_template_kwargs={"effort_shown": True}))
         status, _, answer = SERVER.call("POST", "/v1/chat/completions", {"messages": [{"role": "assistant", "content": "b", "reasoning": 7}]})
         self.assertEqual((status, answer["error"]["param"]), (400, "messages"), answer)
+
+
+class StopsTest(unittest.TestCase):
+    def test_a_text_of_digits_is_a_text_and_a_token_a_number(self):
+        body = {"messages": [{"role": "user", "content": "say 5"}], "temperature": 0}
+        (last,) = SERVER.post("/tokenize", prompt=" more", add_special_tokens=False)["tokens"]
+        for stop, want in (({"stop": ["42"]}, "42"), ({"stop_token_ids": [last]}, last), ({}, None)):
+            for path, ask in (("/v1/chat/completions", body), ("/v1/completions", {"prompt": "say 5", "temperature": 0})):
+                whole = SERVER.post(path, **ask, **stop)["choices"][0]
+                self.assertEqual((whole["finish_reason"], whole["stop_reason"]), ("stop", want), path)
+                ends = [chunk["choices"][0] for chunk in SERVER.stream(path, **ask, **stop) if chunk["choices"]]
+                self.assertEqual(ends[-1]["stop_reason"], want, path)
+        native = SERVER.post("/completion", prompt="say 5", temperature=0, stop=[str(last)], stop_token_ids=[last])
+        self.assertEqual((native["stop_type"], native["stopping_word"]), ("eos", ""))
 
 
 class ResponsesTest(unittest.TestCase):

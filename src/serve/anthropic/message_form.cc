@@ -34,7 +34,8 @@ class MessageForm : public AnswerForm {
 
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
     const Completion& completion = outputs.front().completions.front();
-    const AnswerEvents events = read(completion.text, completion.token_ids, completion.finish_reason, completion.stop_reason);
+    const AnswerEvents events = read(completion.text, completion.token_ids, completion.finish_reason,
+                                     completion.stopped_by_token ? "" : completion.stop_reason);
     Json message = begun_message(usage_of(outputs));
     message["content"] = blocks(events);
     message["stop_reason"] = stop_reason();
@@ -49,7 +50,9 @@ class MessageForm : public AnswerForm {
       tell("message_start", {{"message", begun_message(before)}});
       tell("ping", Json::object());
     }
-    for (const AnswerEvent& each : read(event.text, event.token_ids, event.finish_reason, event.stop_reason)) tell(each);
+    for (const AnswerEvent& each :
+         read(event.text, event.token_ids, event.finish_reason, event.stopped_by_token ? "" : event.stop_reason))
+      tell(each);
     return std::exchange(events_, {});
   }
 

@@ -57,7 +57,7 @@ class NativeForm : public AnswerForm {
     Json last = ending(index, {.progress = progress_of_one(progress(prompt), written.tokens),
                                .prompt = facts_.prompt_text(facts_.prompts[prompt]),
                                .reason = event.finish_reason,
-                               .stop_reason = event.stop_reason,
+                               .stop_reason = event.stopped_by_token ? "" : event.stop_reason,
                                .has_new_line = written.has_new_line});
     last["content"] = "";
     last["tokens"] = Json::array();
@@ -139,7 +139,7 @@ class NativeForm : public AnswerForm {
     Json json = ending(index, {.progress = progress_of_one(progress_of(output), tokens),
                                .prompt = facts_.prompt_text(output.prompt_token_ids),
                                .reason = completion.finish_reason,
-                               .stop_reason = completion.stop_reason,
+                               .stop_reason = completion.stopped_by_token ? "" : completion.stop_reason,
                                .has_new_line = has_new_line(content)});
     json["content"] = content;
     if (shows_tokens_ && !no_tokens_) json["tokens"] = completion.token_ids;

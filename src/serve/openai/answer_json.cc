@@ -1,7 +1,6 @@
 #include "serve/openai/answer_json.h"
 
 #include <algorithm>
-#include <charconv>
 
 namespace choral::serve {
 
@@ -89,12 +88,9 @@ Json finish_reason_json(FinishReason reason) {
 }
 
 // vLLM's: the stop string, or the id of the token.
-Json stop_reason_json(const std::string& stop_reason) {
+Json stop_reason_json(const std::string& stop_reason, bool by_token) {
   if (stop_reason.empty()) return nullptr;
-  int32_t id = 0;
-  const auto [end, error] = std::from_chars(stop_reason.data(), stop_reason.data() + stop_reason.size(), id);
-  const bool is_id = error == std::errc() && end == stop_reason.data() + stop_reason.size();
-  return is_id ? Json(id) : Json(stop_reason);
+  return by_token ? Json::parse(stop_reason) : Json(stop_reason);
 }
 
 }  // namespace choral::serve

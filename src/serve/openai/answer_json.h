@@ -20,6 +20,6 @@ Json timings_json(const Progress& progress);
 Json prompt_progress_json(const Progress& progress);
 // null while there is none.
 Json finish_reason_json(FinishReason reason);
-Json stop_reason_json(const std::string& stop_reason);
+Json stop_reason_json(const std::string& stop_reason, bool by_token);
 
 }  // namespace choral::serve

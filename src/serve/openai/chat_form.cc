@@ -54,7 +54,8 @@ class ChatForm : public AnswerForm {
     Json choice = delta(event.index, news(state, event));
     if (logprobs_ && !event.logprobs.empty()) choice["logprobs"] = logprobs(event.logprobs);
     choice["finish_reason"] = finish_reason(event.finish_reason, state.reader.calls() > 0);
-    if (event.finish_reason != FinishReason::kNone) choice["stop_reason"] = stop_reason_json(event.stop_reason);
+    if (event.finish_reason != FinishReason::kNone)
+      choice["stop_reason"] = stop_reason_json(event.stop_reason, event.stopped_by_token);
     if (token_ids_) choice["token_ids"] = event.token_ids;
     // A token whose text is held back says nothing yet.
     const bool is_silent = choice["delta"].empty() && event.finish_reason == FinishReason::kNone && !token_ids_ && !logprobs_;
@@ -89,7 +90,7 @@ class ChatForm : public AnswerForm {
     LongObject json(Json{{"index", completion.index}, {"message", std::move(message)}});
     json.add("logprobs", logprobs_ ? long_chat_logprobs(completion.logprobs, beside_, names_) : Json(nullptr));
     json.add("finish_reason", finish_reason(completion.finish_reason, has_calls));
-    json.add("stop_reason", stop_reason_json(completion.stop_reason));
+    json.add("stop_reason", stop_reason_json(completion.stop_reason, completion.stopped_by_token));
     if (token_ids_) json.add("token_ids", Json(completion.token_ids));
     return json;
   }

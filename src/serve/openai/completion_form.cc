@@ -67,7 +67,7 @@ class CompletionForm : public AnswerForm {
     if (logprobs_) choice["logprobs"] = std::move(logprobs).json();
     choice["finish_reason"] = finish_reason_json(no_tokens_ && event.finish_reason != FinishReason::kNone ? FinishReason::kLength
                                                                                                           : event.finish_reason);
-    choice["stop_reason"] = stop_reason_json(event.stop_reason);
+    choice["stop_reason"] = stop_reason_json(event.stop_reason, event.stopped_by_token);
     if (token_ids_) choice["token_ids"] = no_tokens_ ? std::vector<int32_t>() : event.token_ids;
     Json json = chunk(Json::array({std::move(choice)}), continuous_usage_ ? counted(so_far) : Json(nullptr));
     if (event.finish_reason != FinishReason::kNone) add_adapters(adapters(), json);
@@ -132,7 +132,7 @@ class CompletionForm : public AnswerForm {
     json.add("text", Json((echo_ ? prompt_texts_[prompt] : "") + (no_tokens_ ? "" : completion.text)));
     json.add("logprobs", logprobs_ ? logprobs(output, completion) : Json(nullptr));
     json.add("finish_reason", finish_reason_json(no_tokens_ ? FinishReason::kLength : completion.finish_reason));
-    json.add("stop_reason", stop_reason_json(completion.stop_reason));
+    json.add("stop_reason", stop_reason_json(completion.stop_reason, completion.stopped_by_token));
     if (prompt_logprobs_) json.add("prompt_logprobs", long_prompt_logprobs(output.prompt_logprobs, *prompt_logprobs_, names_));
     if (token_ids_) {
       json.add("prompt_token_ids", Json(output.prompt_token_ids));
