@@ -7,6 +7,7 @@
 #include "serve/http/error_response.h"
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/json.h"
+#include "serve/routes/read_body.h"
 #include "serve/routes/routes.h"
 #include "serve/service/adapter_header.h"
 
@@ -36,10 +37,9 @@ HttpResponse stale(const Status& status) {
 template <auto kRead, class Work>
 void with_body(Service& service, const Exchange& exchange, Work work) {
   service.with_adapters(exchange, [&service, work](LLM& llm, const Exchange& e) {
-    BodyNotes notes{.strict = service.has_strict_fields()};
-    const auto call = kRead(e->request().body, notes);
-    service.warn(e, std::move(notes.warnings));
-    if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    BodyNotes notes;
+    const auto call = read_body(service, e, notes, kRead);
+    if (!call) return;
     work(service, llm, e, *call);
   });
 }

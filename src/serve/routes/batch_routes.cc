@@ -4,16 +4,16 @@
 #include "serve/fresh_id.h"
 #include "serve/http/error_response.h"
 #include "serve/routes/kept_batches.h"
+#include "serve/routes/read_body.h"
 #include "serve/routes/routes.h"
 
 namespace choral::serve {
 namespace {
 
 void create(Service& service, BatchStore& store, const Exchange& e) {
-  BodyNotes notes{.strict = service.has_strict_fields()};
-  const auto call = read_batch_call(e->request().body, notes);
-  service.warn(e, std::move(notes.warnings));
-  if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+  BodyNotes notes;
+  const auto call = read_body(service, e, notes, read_batch_call);
+  if (!call) return;
   const std::string owner = service.owner(e->request());
   const auto file = store.find_file(call->input_file, owner);
   if (!file.ok()) return e->respond(service.error(file.status()));

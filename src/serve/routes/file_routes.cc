@@ -4,6 +4,7 @@
 #include "serve/fresh_id.h"
 #include "serve/http/error_response.h"
 #include "serve/routes/kept_batches.h"
+#include "serve/routes/read_body.h"
 #include "serve/routes/routes.h"
 
 namespace choral::serve {
@@ -35,8 +36,10 @@ class FileText final : public AnswerText {
 
 void upload(Service& service, BatchStore& store, const Exchange& e) {
   BodyNotes notes;
-  const auto call = read_upload_call(e->request().headers.get("Content-Type"), e->request().body, notes);
-  if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+  const auto call = read_body(service, e, notes, [&e](std::string_view body, BodyNotes& n) {
+    return read_upload_call(e->request().headers.get("Content-Type"), body, n);
+  });
+  if (!call) return;
   StoredFile file{.id = fresh_id("file-"), .owner = service.owner(e->request()), .purpose = "batch", .name = call->name};
   if (call->expires_s > 0) file.expires_unix_s = std::time(nullptr) + call->expires_s;
   const auto stored = store.add_file(std::move(file), call->content);

@@ -8,6 +8,7 @@
 #include "serve/openai/calls.h"
 #include "serve/routes/converse.h"
 #include "serve/routes/generation.h"
+#include "serve/routes/read_body.h"
 #include "serve/routes/response_keeping.h"
 #include "serve/routes/routes.h"
 #include "serve/usual_sampling.h"
@@ -117,10 +118,10 @@ void submit_completion(Service& service, LLM& llm, const Exchange& exchange, con
 }
 
 void complete(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes{.strict = service.has_strict_fields()};
-  auto read = read_completion_call(exchange->request().body, usual_sampling(llm), notes);
-  service.warn(exchange, std::move(notes.warnings));
-  if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
+  BodyNotes notes;
+  auto read = read_body(service, exchange, notes,
+                        [&](std::string_view body, BodyNotes& n) { return read_completion_call(body, usual_sampling(llm), n); });
+  if (!read) return;
   if (!prepare(service, exchange, *read)) return;
   if (!put_suffix(service, llm, exchange, *read)) return;
   read->request.id = answer_id("cmpl-", exchange);
@@ -166,10 +167,9 @@ void say_message(Service& service, LLM& llm, const Exchange& exchange) {
 }
 
 void embed(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes{.strict = service.has_strict_fields()};
-  const auto call = read_embedding_call(exchange->request().body, notes);
-  service.warn(exchange, std::move(notes.warnings));
-  if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
+  BodyNotes notes;
+  const auto call = read_body(service, exchange, notes, read_embedding_call);
+  if (!call) return;
   CallHead head;
   head.model = call->model;
   head.request = call->request;

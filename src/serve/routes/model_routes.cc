@@ -8,6 +8,7 @@
 #include "serve/openai/calls.h"
 #include "serve/openai/json.h"
 #include "serve/routes/call_plan.h"
+#include "serve/routes/read_body.h"
 #include "serve/routes/routes.h"
 #include "serve/service/model_names.h"
 #include "serve/usual_sampling.h"
@@ -132,10 +133,9 @@ void get_model(Service& service, const Exchange& exchange, std::string_view id) 
 
 void tokenize(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
-    BodyNotes notes{.strict = service.has_strict_fields()};
-    auto call = read_tokenize_call(e->request().body, notes);
-    service.warn(e, std::move(notes.warnings));
-    if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    BodyNotes notes;
+    auto call = read_body(service, e, notes, read_tokenize_call);
+    if (!call) return;
     if (call->content) return tokenize_content(service, llm, e, *call);
     auto text = begin_text(service, llm, e, call->model, call->request);
     if (!text) return;
@@ -159,10 +159,11 @@ void tokenize(Service& service, const Exchange& exchange) {
 // As a request would read them: with tools shown, and the template's marks.
 void count_message_tokens(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
-    BodyNotes notes{.strict = service.has_strict_fields()};
-    auto call = read_message_call(e->request().body, usual_sampling(llm), /*counts=*/true, notes);
-    service.warn(e, std::move(notes.warnings));
-    if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    BodyNotes notes;
+    auto call = read_body(service, e, notes, [&](std::string_view body, BodyNotes& n) {
+      return read_message_call(body, usual_sampling(llm), /*counts=*/true, n);
+    });
+    if (!call) return;
     Request& request = call->chat.request;
     auto text = begin_text(service, llm, e, call->chat.model, request);
     if (!text) return;
@@ -179,10 +180,9 @@ void count_message_tokens(Service& service, const Exchange& exchange) {
 
 void detokenize(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
-    BodyNotes notes{.strict = service.has_strict_fields()};
-    const auto call = read_detokenize_call(e->request().body, notes);
-    service.warn(e, std::move(notes.warnings));
-    if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    BodyNotes notes;
+    const auto call = read_body(service, e, notes, read_detokenize_call);
+    if (!call) return;
     Request request;
     request.prompt_token_ids = call->tokens;
     auto text = begin_text(service, llm, e, call->model, request);
@@ -203,10 +203,10 @@ void detokenize(Service& service, const Exchange& exchange) {
 
 void apply_template(Service& service, const Exchange& exchange) {
   service.with_text(exchange, [&service](LLM& llm, const Exchange& e) {
-    BodyNotes notes{.strict = service.has_strict_fields()};
-    auto call = read_chat_call(e->request().body, usual_sampling(llm), notes);
-    service.warn(e, std::move(notes.warnings));
-    if (!call.ok()) return e->respond(service.error(call.status(), notes.param));
+    BodyNotes notes;
+    auto call = read_body(service, e, notes,
+                          [&](std::string_view body, BodyNotes& n) { return read_chat_call(body, usual_sampling(llm), n); });
+    if (!call) return;
     if (!begin_text(service, llm, e, call->model, call->request)) return;
     if (const auto plan = plan_call(service, llm, *call, notes); !plan.ok())
       return e->respond(service.error(plan.status(), notes.param));

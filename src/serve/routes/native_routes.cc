@@ -6,6 +6,7 @@
 #include "serve/native/native_form.h"
 #include "serve/routes/call_plan.h"
 #include "serve/routes/generation.h"
+#include "serve/routes/read_body.h"
 #include "serve/routes/routes.h"
 #include "serve/usual_sampling.h"
 
@@ -58,10 +59,10 @@ void submit_native(Service& service, LLM& llm, const Exchange& exchange, const R
 
 template <auto kRead>
 void complete_natively(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes{.strict = service.has_strict_fields()};
-  auto read = kRead(exchange->request().body, usual_sampling(llm), notes);
-  service.warn(exchange, std::move(notes.warnings));
-  if (!read.ok()) return exchange->respond(service.error(read.status(), notes.param));
+  BodyNotes notes;
+  auto read = read_body(service, exchange, notes,
+                        [&](std::string_view body, BodyNotes& n) { return kRead(body, usual_sampling(llm), n); });
+  if (!read) return;
   if (!prepare(service, exchange, *read)) return;
   auto vocabulary = vocabulary_of(service, llm, exchange, *read);
   if (vocabulary == nullptr) return;
@@ -75,10 +76,9 @@ void complete_natively(Service& service, LLM& llm, const Exchange& exchange) {
 }
 
 void embed_natively(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes{.strict = service.has_strict_fields()};
-  auto call = read_native_embedding_call(exchange->request().body, notes);
-  service.warn(exchange, std::move(notes.warnings));
-  if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
+  BodyNotes notes;
+  auto call = read_body(service, exchange, notes, read_native_embedding_call);
+  if (!call) return;
   CallHead head;
   head.model = call->model;
   head.request = call->request;

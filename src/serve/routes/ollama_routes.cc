@@ -5,6 +5,7 @@
 #include "serve/ollama/ollama_form.h"
 #include "serve/openai/json.h"
 #include "serve/routes/converse.h"
+#include "serve/routes/read_body.h"
 #include "serve/routes/routes.h"
 #include "serve/service/model_names.h"
 #include "serve/usual_sampling.h"
@@ -37,10 +38,9 @@ void generate(Service& service, LLM& llm, const Exchange& exchange) {
 }
 
 void embed_for_ollama(Service& service, LLM& llm, const Exchange& exchange) {
-  BodyNotes notes{.strict = service.has_strict_fields()};
-  auto call = read_ollama_embed(exchange->request().body, notes);
-  service.warn(exchange, std::move(notes.warnings));
-  if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
+  BodyNotes notes;
+  auto call = read_body(service, exchange, notes, read_ollama_embed);
+  if (!call) return;
   CallHead head;
   head.model = call->model;
   head.request = call->request;
@@ -172,10 +172,9 @@ void ollama_ps(Service& service, const Exchange& exchange) {
 
 void ollama_show(Service& service, const Exchange& exchange) {
   service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
-    BodyNotes notes{.strict = service.has_strict_fields()};
-    const auto model = read_ollama_model(e->request().body, notes);
-    service.warn(e, std::move(notes.warnings));
-    if (!model.ok()) return e->respond(service.error(model.status(), notes.param));
+    BodyNotes notes;
+    const auto model = read_body(service, e, notes, read_ollama_model);
+    if (!model) return;
     const std::string_view adapter = adapter_named(*model, service.base_names());
     const auto names = service.adapter_names();
     if (!adapter.empty() && !std::binary_search(names->begin(), names->end(), adapter))

@@ -1,6 +1,7 @@
 // Jina's, Cohere's and vLLM's reranking and vLLM's scores.
 #include "serve/ranking/rank_form.h"
 #include "serve/routes/generation.h"
+#include "serve/routes/read_body.h"
 #include "serve/routes/routes.h"
 
 namespace choral::serve {
@@ -9,10 +10,9 @@ namespace {
 // `make_form`: of the answer's head and the call.
 template <auto kRead, class MakeForm>
 void score_pairs(Service& service, LLM& llm, const Exchange& exchange, std::string_view prefix, MakeForm make_form) {
-  BodyNotes notes{.strict = service.has_strict_fields()};
-  auto call = kRead(exchange->request().body, notes);
-  service.warn(exchange, std::move(notes.warnings));
-  if (!call.ok()) return exchange->respond(service.error(call.status(), notes.param));
+  BodyNotes notes;
+  auto call = read_body(service, exchange, notes, kRead);
+  if (!call) return;
   CallHead head;
   head.model = call->model;
   head.request = call->request;
