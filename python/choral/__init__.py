@@ -13,7 +13,7 @@ from choral.compare import Comparison
 from choral.errors import ChoralError
 from choral.llm import LLM
 from choral.lora import LoRARequest
-from choral.outputs import CompletionOutput, EmbeddingRequestOutput, Logprob, RequestOutput
+from choral.outputs import CompletionOutput, EmbeddingRequestOutput, Logprob, RequestOutput, ScoringRequestOutput
 from choral.sampling import SamplingParams, StructuredOutputsParams
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ __all__ = [
     "ModelInfo",
     "RequestOutput",
     "SamplingParams",
+    "ScoringRequestOutput",
     "StructuredOutputsParams",
     "__version__",
 ]

@@ -17,7 +17,7 @@ from choral.adapters import Source, adapter_spec, load_missing
 from choral.errors import InvalidArgumentError, UnavailableError
 from choral.llm import LLM
 from choral.lora import Adapter, LoRARequest
-from choral.outputs import CompletionOutput, RequestOutput, request_output, stream_output
+from choral.outputs import Asked, CompletionOutput, RequestOutput, request_output, stream_output
 from choral.requests import Messages, Prompt, chat_request, prompt_request, text_of
 from choral.sampling import SamplingParams
 from choral.tokenizer import Tokenizer
@@ -62,7 +62,8 @@ class AsyncLLM:
         loop early cancels the request."""
         params = sampling_params or self._llm.get_default_sampling_params()
         request = prompt_request(prompt, params, lora_request)
-        async for output in self._stream(request, request_id, text_of(prompt), lora_request, priority, delta):
+        asked = Asked(text_of(prompt), lora_request, params, self._llm._text_of)
+        async for output in self._stream(request, request_id, asked, priority, delta):
             yield output
 
     async def chat(
@@ -79,11 +80,12 @@ class AsyncLLM:
         """As generate(), of a conversation. Further arguments are LLM.chat()'s: tools, response_format, …"""
         params = sampling_params or self._llm.get_default_sampling_params()
         request = chat_request(messages, params, lora_request, **arguments)
-        async for output in self._stream(request, request_id, None, lora_request, priority, delta):
+        asked = Asked(None, lora_request, params, self._llm._text_of)
+        async for output in self._stream(request, request_id, asked, priority, delta):
             yield output
 
     async def _stream(
-        self, request: _choral.Request, request_id: str | None, text: str | None, adapter: Adapter, priority: int, delta: bool
+        self, request: _choral.Request, request_id: str | None, asked: Asked, priority: int, delta: bool
     ) -> AsyncIterator[RequestOutput]:
         self._watch()
         if request_id is None:
@@ -93,8 +95,8 @@ class AsyncLLM:
             raise InvalidArgumentError(f"request_id '{request_id}' is in use")
         request.id = request_id
         request.priority = priority
-        if isinstance(adapter, LoRARequest):
-            await asyncio.to_thread(load_missing, self._llm._engine, [adapter])
+        if isinstance(asked.adapter, LoRARequest):
+            await asyncio.to_thread(load_missing, self._llm._engine, [asked.adapter])
         number = self._streams.submit(request)
         queue = self._queues[number] = asyncio.Queue()
         self._by_id[request_id] = number
@@ -105,11 +107,11 @@ class AsyncLLM:
                 if end is not None:
                     end.check()
                 if delta or end is None:
-                    for output in stream_output(request_id, text, adapter, events, so_far, delta, end, self._llm._text_of):
+                    for output in stream_output(request_id, asked, events, so_far, delta, end):
                         yield output
                 if end is not None:
                     if not delta:
-                        yield request_output(end, text, adapter, self._llm._text_of)
+                        yield request_output(end, asked)
                     return
             raise UnavailableError("the engine was closed before this answer was complete")
         finally:

@@ -109,6 +109,7 @@ def compare(
         adapters = [BASE, *(info.name for info in llm.adapters())]
     params = (sampling_params or SamplingParams(temperature=0, max_tokens=128)).clone()
     params.logprobs = max(params.logprobs or 0, TOP)
+    params.detokenize = True
     if params.seed is None:
         params.seed = 0  # one seed for all: what differs is the adapters' doing
     ask = llm.chat if (llm.model_info.has_chat_template if chat is None else chat) else llm.generate

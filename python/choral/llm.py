@@ -15,10 +15,11 @@ from choral.compare import Comparison, compare
 from choral.errors import InvalidArgumentError
 from choral.lora import Adapter, LoRARequest
 from choral.options import engine_options
-from choral.outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestOutput, request_output
+from choral.outputs import Asked, EmbeddingOutput, EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput, request_output
 from choral.progress import progress_bar
 from choral.requests import Messages, Prompt, chat_request, is_one_conversation, is_one_prompt, prompt_request, text_of
 from choral.sampling import SamplingParams
+from choral.scores import scored
 from choral.tokenizer import Tokenizer, token_texts
 
 
@@ -72,7 +73,7 @@ class LLM:
         adapters = _one_each(many, lora_request, "lora_request", (str, LoRARequest, Mapping))
         params = _one_each(many, sampling_params or self.get_default_sampling_params(), "sampling_params", (SamplingParams,))
         requests = [prompt_request(*one) for one in zip(many, params, adapters)]
-        return self._answer(requests, [text_of(prompt) for prompt in many], adapters, use_tqdm)
+        return self._answer(requests, [text_of(prompt) for prompt in many], params, adapters, use_tqdm)
 
     def chat(
         self,
@@ -102,7 +103,7 @@ class LLM:
             )
             for one in zip(many, params, adapters)
         ]
-        return self._answer(requests, [None] * len(many), adapters, use_tqdm)
+        return self._answer(requests, [None] * len(many), params, adapters, use_tqdm)
 
     def embed(
         self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool = True, lora_request: Adapter | Sequence[Adapter] = None
@@ -119,6 +120,25 @@ class LLM:
             native.check()
             out.append(EmbeddingRequestOutput(native.id, EmbeddingOutput(native.take_embedding()), native.prompt_token_ids))
         return out
+
+    def score(
+        self,
+        text_1: str | Sequence[str],
+        text_2: str | Sequence[str],
+        *,
+        use_tqdm: bool = True,
+        lora_request: Adapter = None,
+        truncate_prompt_tokens: int | None = None,
+        score_by: str = "vectors",
+        instruction: str = "",
+    ) -> list[ScoringRequestOutput]:
+        """How well two texts go together: one text against each of many, or pairs. `score_by` is the server's --score-by: the cosine
+        of their "vectors", or "yes-no", how likely the model says that text_2 answers text_1, as rerankers that are chat models
+        are trained to, by `instruction`."""
+        load_missing(self._engine, [lora_request])
+        return scored(
+            self, text_1, text_2, lora_request, use_tqdm, truncate_prompt_tokens=truncate_prompt_tokens, by=score_by, instruction=instruction
+        )
 
     def compare(
         self,
@@ -210,13 +230,18 @@ class LLM:
             return self._engine.generate(requests, tell)
 
     def _answer(
-        self, requests: list[_choral.Request], texts: Sequence[str | None], adapters: Sequence[Adapter], use_tqdm: bool
+        self,
+        requests: list[_choral.Request],
+        texts: Sequence[str | None],
+        params: Sequence[SamplingParams],
+        adapters: Sequence[Adapter],
+        use_tqdm: bool,
     ) -> list[RequestOutput]:
         load_missing(self._engine, adapters)
         out = []
-        for native, text, adapter in zip(self._run(requests, use_tqdm), texts, adapters):
+        for native, text, one, adapter in zip(self._run(requests, use_tqdm), texts, params, adapters):
             native.check()
-            out.append(request_output(native, text, adapter, self._text_of))
+            out.append(request_output(native, Asked(text, adapter, one, self._text_of)))
         return out
 
 

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from choral import _choral
 
+from choral.sampling import SamplingParams
+
 if TYPE_CHECKING:  # it takes longer to import than all the rest
     import numpy as np
     import numpy.typing as npt
 
-TextOf = Callable[[int], str]
+TextOf = Callable[[int], "str | None"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an answer's record says of its request."""
+
+    prompt: str | None
+    adapter: Any
+    params: SamplingParams
+    token_text: TextOf
+
+    def text_of(self, token: int) -> str | None:
+        return self.token_text(token) if self.params.detokenize else None
 
 
 class Logprob(NamedTuple):
@@ -134,34 +150,78 @@ class EmbeddingRequestOutput:
     finished: bool = True
 
 
-def request_output(native: _choral.Output, prompt: str | None, adapter: Any, text_of: TextOf) -> RequestOutput:
+@dataclass
+class ClassificationOutput:
+    """`label` is the likeliest class's, by the model's files."""
+
+    probs: list[float]
+    label: str
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.probs)
+
+
+@dataclass
+class ClassificationRequestOutput:
+    request_id: str
+    outputs: ClassificationOutput
+    prompt_token_ids: list[int]
+    finished: bool = True
+
+
+def class_probabilities(logits: npt.NDArray[np.float32]) -> list[float]:
+    """Of one class the sigmoid, which says whether; of several their softmax, which says which."""
+    wide = [float(logit) for logit in logits]
+    if len(wide) == 1:
+        return [1 / (1 + math.exp(min(-wide[0], 700)))]
+    powers = [math.exp(logit - max(wide)) for logit in wide]
+    return [power / sum(powers) for power in powers]
+
+
+@dataclass
+class ScoringOutput:
+    score: float
+
+
+@dataclass
+class ScoringRequestOutput:
+    """Of one pair of texts. `prompt_token_ids`: of both, or of the question that was asked about them."""
+
+    request_id: str
+    outputs: ScoringOutput
+    prompt_token_ids: list[int]
+    finished: bool = True
+
+
+def request_output(native: _choral.Output, asked: Asked) -> RequestOutput:
     """The whole answer."""
     prompt_logprobs = native.prompt_logprobs()
     return RequestOutput(
         request_id=native.id,
-        prompt=prompt,
+        prompt=asked.prompt,
         prompt_token_ids=native.prompt_token_ids,
-        prompt_logprobs=Logprobs(prompt_logprobs, text_of, of_prompt=True) if prompt_logprobs is not None else None,
-        outputs=[_completion(one, adapter, text_of) for one in native.completions],
+        prompt_logprobs=Logprobs(prompt_logprobs, asked.text_of, of_prompt=True) if prompt_logprobs is not None else None,
+        outputs=[_completion(one, asked) for one in native.completions],
         finished=True,
         metrics=native.metrics,
-        lora_request=adapter,
+        lora_request=asked.adapter,
         num_cached_tokens=native.cached_tokens,
         adapters=native.adapters,
     )
 
 
-def _completion(native: _choral.Completion, adapter: Any, text_of: TextOf) -> CompletionOutput:
+def _completion(native: _choral.Completion, asked: Asked) -> CompletionOutput:
     logprobs = native.logprobs()
     return CompletionOutput(
         index=native.index,
-        text=native.text,
+        text=native.text if asked.params.detokenize else "",
         token_ids=native.token_ids,
         cumulative_logprob=native.cumulative_logprob,
-        logprobs=Logprobs(logprobs, text_of) if logprobs is not None else None,
+        logprobs=Logprobs(logprobs, asked.text_of) if logprobs is not None else None,
         finish_reason=native.finish_reason,
         stop_reason=_stop_reason(native),
-        lora_request=adapter,
+        lora_request=asked.adapter,
     )
 
 
@@ -174,41 +234,39 @@ def _stop_reason(ended: _choral.Completion | _choral.Event) -> int | str | None:
 
 def stream_output(
     request_id: str,
-    prompt: str | None,
-    adapter: Any,
+    asked: Asked,
     events: Sequence[_choral.Event],
     so_far: dict[int, CompletionOutput],
     delta: bool,
     end: _choral.Output | None,
-    text_of: TextOf,
 ) -> Iterator[RequestOutput]:
     """An answer in the making: its news, or, unless `delta`, all there is with them."""
     for event in events:
         arrays = event.logprobs()
         news = CompletionOutput(
             index=event.index,
-            text=event.text,
+            text=event.text if asked.params.detokenize else "",
             token_ids=event.token_ids,
             cumulative_logprob=None,
-            logprobs=Logprobs(arrays, text_of) if arrays is not None else None,
+            logprobs=Logprobs(arrays, asked.text_of) if arrays is not None else None,
             finish_reason=event.finish_reason,
             stop_reason=_stop_reason(event),
-            lora_request=adapter,
+            lora_request=asked.adapter,
         )
         prompt_arrays = event.prompt_logprobs()
         if not delta:
             news = so_far[event.index] = _joined(so_far.get(event.index), news)
         yield RequestOutput(
             request_id=request_id,
-            prompt=prompt,
+            prompt=asked.prompt,
             prompt_token_ids=[],
-            prompt_logprobs=Logprobs(prompt_arrays, text_of, of_prompt=True) if prompt_arrays is not None else None,
+            prompt_logprobs=Logprobs(prompt_arrays, asked.text_of, of_prompt=True) if prompt_arrays is not None else None,
             outputs=[news] if delta else [so_far[i] for i in sorted(so_far)],
             finished=end is not None and event is events[-1],
-            lora_request=adapter,
+            lora_request=asked.adapter,
         )
     if end is not None and not events:
-        whole = request_output(end, prompt, adapter, text_of)
+        whole = request_output(end, asked)
         whole.outputs = []
         yield whole
 

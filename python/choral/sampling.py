@@ -75,7 +75,7 @@ class SamplingParams:
     logprob_token_ids: Sequence[int] | None = None
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True  # nothing is put between tokens, whatever it says, as with vLLM's fast tokenizers
-    detokenize: bool = True  # texts are made whatever it says
+    detokenize: bool = True  # False: answers have token ids and no text
     truncate_prompt_tokens: int | None = None
     logit_bias: Mapping[int | str, float] | None = None
     allowed_token_ids: Sequence[int] | None = None
@@ -105,6 +105,9 @@ class SamplingParams:
         """A copy that may be changed."""
         return SamplingParams(**{f.name: getattr(self, f.name) for f in fields(self)})
 
+    def stop_strings(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
+
     def native(self) -> _choral.SamplingParams:
         """As the engine takes them. It checks the values when a request comes."""
         out = _choral.SamplingParams()
@@ -115,7 +118,9 @@ class SamplingParams:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise InvalidArgumentError(f"max_tokens must be at least 1, or None for the model's length, not {self.max_tokens}")
         out.max_tokens = self.max_tokens or 0
-        out.stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
+        out.stop = self.stop_strings()
+        if out.stop and not self.detokenize:
+            raise InvalidArgumentError("stop strings are looked for in the text: with detokenize=False use stop_token_ids")
         for name in ("stop_token_ids", "bad_words", "allowed_token_ids", "logprob_token_ids"):
             setattr(out, name, list(getattr(self, name) or ()))
         biases = (self.logit_bias or {}).items()

@@ -48,6 +48,21 @@ class Streams(PackageTest):
 
         run(both())
 
+    def test_a_stop_string_of_digits_is_a_string(self):
+        async def both():
+            async with AsyncLLM(self.model, threads=1) as llm:
+                seven = llm._llm.tokenize("7")
+                for stop, stop_token_ids, reason in [("77", None, "77"), (["7"], seven, seven[0]), (["77"], [77], "77")]:
+                    params = SamplingParams(temperature=0, max_tokens=9, allowed_token_ids=seven, stop=stop, stop_token_ids=stop_token_ids)
+                    for delta in (False, True):
+                        last = [output async for output in llm.generate("once", params, delta=delta)][-1]
+                        self.assertEqual((last.outputs[-1].finish_reason, last.outputs[-1].stop_reason), ("stop", reason))
+                silent = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True, detokenize=False)
+                last = [output async for output in llm.generate("once", silent)][-1]
+                self.assertEqual((last.outputs[0].text, len(last.outputs[0].token_ids)), ("", 3))
+
+        run(both())
+
     def test_abort_and_leaving_early(self):
         async def both():
             async with AsyncLLM(self.model, threads=1) as llm:

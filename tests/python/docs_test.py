@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import pathlib
 import re
@@ -9,8 +10,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 import package
+
+import choral
+from choral.server import Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXPECTED = {"docs/python.md": ["The capital of France is", "matey", "a dict: {", "pirate"], "README.md": ["pirate"]}
@@ -44,6 +49,20 @@ class Docs(unittest.TestCase):
             for name in ("base", "butler", "emoji", "json", "pirate", "sql", "yoda"):
                 self.assertIn(f"\n{name} ", done.stdout)
             self.assertIn('class="token parts"', page.read_text())
+
+    def test_the_share_of_yes_is_the_servers(self):
+        """Here because it needs a model to which "yes" is one token."""
+        model = os.environ["CHORAL_DEMO_MODEL"]
+        documents = ["A bear.", "Paris"]
+        with choral.LLM(model, adapters={"yoda": ROOT / "examples/adapters/yoda"}) as llm:
+            ours = [llm.score("bear", documents, score_by="yes-no", use_tqdm=False),
+                    llm.score("bear", documents, score_by="yes-no", instruction="Find it", lora_request="yoda", use_tqdm=False)]
+        with Server(model, ["--score-by", "yes-no"], adapters={"yoda": ROOT / "examples/adapters/yoda"}) as server:
+            for got, more in zip(ours, ({}, {"model": "yoda", "instruction": "Find it"})):
+                body = json.dumps({"text_1": "bear", "text_2": documents, **more}).encode()
+                with urllib.request.urlopen(urllib.request.Request(server.url + "/v1/score", body, {"Content-Type": "application/json"})) as answer:
+                    theirs = [one["score"] for one in json.load(answer)["data"]]
+                self.assertEqual([round(one.outputs.score, 9) for one in got], [round(score, 9) for score in theirs])
 
     def test_pages(self):
         for page, expected in EXPECTED.items():

@@ -103,6 +103,45 @@ class Answers(PackageTest):
         by_id = self.llm.generate("once upon", SamplingParams(temperature=0, max_tokens=12, stop_token_ids=[plain.token_ids[4]]))[0].outputs[0]
         self.assertEqual((by_id.finish_reason, by_id.stop_reason), ("stop", plain.token_ids[4]))
 
+    def test_a_stop_string_of_digits_is_a_string(self):
+        seven = self.llm.tokenize("7")
+        for stop, stop_token_ids, reason in [("77", None, "77"), (["7"], seven, seven[0]), (["77"], [77], "77"), ("777", seven, seven[0])]:
+            params = SamplingParams(temperature=0, max_tokens=9, allowed_token_ids=seven, stop=stop, stop_token_ids=stop_token_ids)
+            one = self.llm.generate("once", params)[0].outputs[0]
+            self.assertEqual((one.finish_reason, one.stop_reason), ("stop", reason))
+
+    def test_an_answer_may_be_wanted_without_its_text(self):
+        params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True, logprobs=1, detokenize=False)
+        one = self.llm.generate("once upon", params)[0].outputs[0]
+        whole = self.llm.generate("once upon", SamplingParams(temperature=0, max_tokens=5, ignore_eos=True))[0].outputs[0]
+        self.assertEqual((one.text, one.token_ids), ("", whole.token_ids))
+        self.assertIsNone(one.logprobs[0][one.token_ids[0]].decoded_token)
+        with self.raises(InvalidArgumentError, "stop_token_ids"):
+            self.llm.generate("x", SamplingParams(stop="a", detokenize=False))
+
+    def test_scores_are_those_of_the_server(self):
+        texts = ["once upon", "a time there", "was"]
+        ours = {
+            "one against many": self.llm.score("once", texts, use_tqdm=False),
+            "pairs": self.llm.score(texts, texts[::-1], lora_request="loud", use_tqdm=False),
+        }
+        import urllib.request
+        with Server(self.model, ["--threads", "1"], adapters=self.adapters) as server:
+            for name, body in {"one against many": {"text_1": "once", "text_2": texts}, "pairs": {"model": "loud", "text_1": texts, "text_2": texts[::-1]}}.items():
+                request = urllib.request.Request(server.url + "/v1/score", json.dumps(body).encode(), {"Content-Type": "application/json"})
+                with urllib.request.urlopen(request) as answer:
+                    theirs = [one["score"] for one in json.load(answer)["data"]]
+                np.testing.assert_allclose([one.outputs.score for one in ours[name]], theirs, rtol=0, atol=1e-12)
+        self.assertEqual(ours["pairs"][0].prompt_token_ids, self.llm.tokenize(texts[0]) + self.llm.tokenize(texts[2]))
+        for wrong, says in [
+            (lambda: self.llm.score(texts, texts[:2]), "3 texts stand against 2"), (lambda: self.llm.score("a", []), "1 texts stand against 0"),
+            (lambda: self.llm.score("a", "b", score_by="words"), "vectors"), (lambda: self.llm.score("a", "b", instruction="x"), "yes-no"),
+            (lambda: self.llm.score("a", "b", score_by="yes-no"), "'yes' is 3 tokens"),
+            (lambda: self.llm.score("a", "b", score_by="yes-no", truncate_prompt_tokens=3), "truncate_prompt_tokens"),
+        ]:
+            with self.raises(ChoralError, says):
+                wrong()
+
     def test_log_probabilities_are_dicts_and_arrays(self):
         output = self.llm.generate("once upon", SamplingParams(temperature=0, max_tokens=5, logprobs=3, prompt_logprobs=2, ignore_eos=True))[0]
         logprobs = output.outputs[0].logprobs
