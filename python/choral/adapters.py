@@ -49,9 +49,9 @@ def adapter_files(name: str, source: Source) -> dict[str, bytes]:
 def _of_peft_model(name: str, model: Any) -> tuple[Mapping[str, Any], Any]:
     from peft.utils import get_peft_model_state_dict  # type: ignore[import-not-found,unused-ignore]
 
-    active = name if name in model.peft_config else model.active_adapter
+    active = name if name in model.peft_config else getattr(model, "active_adapter", None)
     if not isinstance(active, str):
-        raise InvalidArgumentError(f"adapter '{name}': several adapters of the PeftModel are active; name one of {list(model.peft_config)}")
+        raise InvalidArgumentError(f"adapter '{name}': none or several of the model's adapters are active; load one by its name: {list(model.peft_config)}")
     return get_peft_model_state_dict(model, adapter_name=active), model.peft_config[active]
 
 
