@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,7 +20,8 @@ from choral.errors import AlreadyExistsError
 from choral.llm import LLM as ChoralLLM
 from choral.lora import LoRARequest
 from choral.outputs import CompletionOutput, RequestOutput
-from choral.sampling import SamplingParams, StructuredOutputsParams
+from choral.sampling import SamplingParams as ChoralSamplingParams
+from choral.sampling import StructuredOutputsParams
 
 VERSION = "0.11.0"  # whose names these are
 
@@ -31,6 +33,12 @@ class LLM(ChoralLLM):
         super().__init__(model, **arguments)
         config = SimpleNamespace(model=model, max_model_len=self.model_info.max_model_len, get_vocab_size=lambda: self.model_info.vocab_size)
         self.llm_engine = SimpleNamespace(model_config=config)
+
+
+class SamplingParams(ChoralSamplingParams):
+    """With the list of its fields, through which Outlines copies it."""
+
+    __struct_fields__ = tuple(one.name for one in fields(ChoralSamplingParams))
 
 
 class TokensPrompt(dict[str, Any]):
