@@ -71,6 +71,16 @@ class Forms(unittest.TestCase):
         for name, value in [("Package", choral.demo.PACKAGE), ("File", choral.demo.FILE), ("Sha256", choral.demo.SHA256)]:
             self.assertIn(f"readonly kModel{name}={value}\n", dev)
 
+    def test_the_table_of_machines_is_its_arithmetic(self):
+        text = (ROOT / "docs/performance.md").read_text()
+        rows = re.findall(r"^\| (\S+) \| ([\d.]+) \| ([\d.]+) \| (.*) \|$", text.split("## Which machine for which model")[1].split("\n## ")[0], re.M)
+        self.assertGreater(len(rows), 5)
+        for name, parameters, cache, rest in rows:
+            weights = [float(parameters) * bits / 8 for bits in (4.5, 8.5, 16)]
+            expected = [size + 8192 * float(cache) * 1024 / 1e9 for size in weights] + [speed / weights[0] for speed in (20, 60, 200)]
+            for told, value in zip(rest.split(" | "), expected):
+                self.assertAlmostEqual(float(told), value, delta=0.51 if value >= 100 else 0.051, msg=name)
+
     def test_versions_agree(self):
         self.assertEqual(re.search(r"project\(Choral VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1], choral.__version__)
 
