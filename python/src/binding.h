@@ -27,5 +27,6 @@ void bind_options(nb::module_& m);
 void bind_outputs(nb::module_& m);
 void bind_engine(nb::module_& m);
 void bind_streams(nb::module_& m);
+void bind_ops(nb::module_& m);
 
 }  // namespace choral::python

@@ -8,4 +8,5 @@ NB_MODULE(_choral, m) {
   choral::python::bind_outputs(m);
   choral::python::bind_engine(m);
   choral::python::bind_streams(m);
+  choral::python::bind_ops(m);
 }

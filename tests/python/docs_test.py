@@ -1,4 +1,4 @@
-"""The blocks of docs/python.md and of README.md run, in their order, as a reader would run them: beside the demo's model and adapters."""
+"""The blocks of docs/python.md, docs/lora-ops.md and README.md run, in their order, as a reader would run them: beside the demo's model and adapters."""
 
 import contextlib
 import io
@@ -18,7 +18,11 @@ import choral
 from choral.server import Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-EXPECTED = {"docs/python.md": ["The capital of France is", "matey", "a dict: {", "pirate"], "README.md": ["pirate"]}
+EXPECTED = {
+    "docs/python.md": ["The capital of France is", "matey", "a dict: {", "pirate"],
+    "docs/lora-ops.md": ["the base's: True", "W + B·A: True"],
+    "README.md": ["pirate"],
+}
 
 
 def blocks(page):
@@ -36,7 +40,8 @@ class Docs(unittest.TestCase):
             pathlib.Path("examples").symlink_to(ROOT / "examples")
             for block in blocks(page):
                 exec(compile(block, page, "exec"), names)
-            names["llm"].close()
+            if "llm" in names:
+                names["llm"].close()
         return said.getvalue()
 
     def test_the_demo_of_the_package(self):
