@@ -140,6 +140,16 @@ struct AdapterInfo {
   std::vector<std::string> notes;  // what to know about it: that it was made for another base
 };
 
+// What an adapter does to one module.
+struct AdapterLayer {
+  std::string module;  // "model.layers.0.self_attn.q_proj"
+  // "LoRA" or "DoRA", a pair of low rank; "weight" or "bias", that it has instead of the base's; "tokens", rows of its own
+  std::string kind;
+  int rank = 0;  // of a pair, as what follows
+  float scaling = 0;
+  std::optional<double> norm = {};  // ‖scaling·B·A‖, Frobenius' norm of what is added to the weight
+};
+
 // Name and path of an adapter: the parts of an AdapterInfo that do not change while its name stands for the same content.
 struct AdapterName {
   std::string name;
@@ -333,6 +343,9 @@ class CHORAL_API LLM {
   virtual std::vector<AdapterInfo> adapters() const = 0;  // sorted by name
   // The one of that name; none when there is none, or when it lies in the adapter root and no request named it yet.
   virtual std::optional<AdapterInfo> adapter(std::string_view name) const = 0;
+  // What the adapter of that name changes, by modules' names: its files, or bytes, are read again for it, beside what runs. The
+  // pairs' products are not made.
+  virtual Result<std::vector<AdapterLayer>> adapter_layers(std::string_view name) = 0;
   // The names of adapters(), sorted. It is the same list until a name comes, goes or stands for something else, so asking costs
   // nothing, however many there are.
   virtual AdapterNames adapter_names() const = 0;

@@ -12,8 +12,9 @@ from choral._choral import version as __version__
 from choral.compare import Comparison
 from choral.errors import ChoralError
 from choral.llm import LLM
+from choral.heatmap import HeatMap
 from choral.lora import LoRARequest
-from choral.outputs import CompletionOutput, EmbeddingRequestOutput, Logprob, RequestOutput, ScoringRequestOutput
+from choral.outputs import ClassificationRequestOutput, CompletionOutput, EmbeddingRequestOutput, Logprob, RequestOutput, ScoringRequestOutput
 from choral.sampling import SamplingParams, StructuredOutputsParams
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ __all__ = [
     "AdapterInfo",
     "AsyncLLM",
     "ChoralError",
+    "ClassificationRequestOutput",
     "Comparison",
     "CompletionOutput",
     "EmbeddingRequestOutput",
+    "HeatMap",
     "LoRARequest",
     "Logprob",
     "ModelInfo",

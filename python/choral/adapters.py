@@ -8,10 +8,36 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from choral import _choral
-from choral.errors import InvalidArgumentError
+from choral.errors import InvalidArgumentError, NotFoundError
+from choral.heatmap import HeatMap
 from choral.lora import Adapter, LoRARequest
 
 Source = Any  # a path, a PeftModel, or (state dict, config)
+
+
+class LoadedAdapter:
+    """A name that answers, to look at."""
+
+    def __init__(self, engine: _choral.Engine, name: str) -> None:
+        self._engine = engine
+        self.name = name
+        self.info  # an unknown name is an error at once
+
+    @property
+    def info(self) -> _choral.AdapterInfo:
+        """What it is now: kind, rank, state, …"""
+        found = self._engine.adapter(self.name)
+        if found is None:
+            known = ", ".join(one.name for one in self._engine.adapters()) or "none"
+            raise NotFoundError(f"no adapter is named '{self.name}'; loaded are: {known}")
+        return found
+
+    def heatmap(self) -> HeatMap:
+        """How much it changes each layer: ‖B·A‖ with its scale. In a notebook it shows itself; it is a sequence of dicts, too."""
+        return HeatMap(self.name, self._engine.adapter_layers(self.name))
+
+    def __repr__(self) -> str:
+        return repr(self.info)
 
 
 def adapter_spec(name: str, source: Source, *, pinned: bool = False) -> _choral.AdapterSpec:

@@ -10,12 +10,22 @@ from types import TracebackType
 from typing import Any
 
 from choral import _choral
-from choral.adapters import Source, adapter_spec, load_missing
+from choral.adapters import LoadedAdapter, Source, adapter_spec, load_missing
 from choral.compare import Comparison, compare
 from choral.errors import InvalidArgumentError
 from choral.lora import Adapter, LoRARequest
 from choral.options import engine_options
-from choral.outputs import Asked, EmbeddingOutput, EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput, request_output
+from choral.outputs import (
+    Asked,
+    ClassificationOutput,
+    ClassificationRequestOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+    ScoringRequestOutput,
+    class_probabilities,
+    request_output,
+)
 from choral.progress import progress_bar
 from choral.requests import Messages, Prompt, chat_request, is_one_conversation, is_one_prompt, prompt_request, text_of
 from choral.sampling import SamplingParams
@@ -106,20 +116,43 @@ class LLM:
         return self._answer(requests, [None] * len(many), params, adapters, use_tqdm)
 
     def embed(
-        self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool = True, lora_request: Adapter | Sequence[Adapter] = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        use_tqdm: bool = True,
+        lora_request: Adapter | Sequence[Adapter] = None,
+        dimensions: int | None = None,
     ) -> list[EmbeddingRequestOutput]:
-        """The final hidden state of each prompt, pooled as the model's files say, of length 1."""
+        """The final hidden state of each prompt, pooled as the model's files say, of length 1. `dimensions`: its first so many
+        numbers, of a model that was trained so."""
+        natives = self._pool(prompts, lora_request, use_tqdm, embedding=True, embedding_dimensions=dimensions or 0)
+        return [EmbeddingRequestOutput(one.id, EmbeddingOutput(one.take_embedding()), one.prompt_token_ids) for one in natives]
+
+    def classify(
+        self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool = True, lora_request: Adapter | Sequence[Adapter] = None
+    ) -> list[ClassificationRequestOutput]:
+        """Which class each prompt is of, by a model with a head of classes (…ForSequenceClassification) or an adapter's own."""
+        out = []
+        for native in self._pool(prompts, lora_request, use_tqdm, classes=True):
+            probs = class_probabilities(native.take_classes())
+            label = self.model_info.class_labels[probs.index(max(probs))]
+            out.append(ClassificationRequestOutput(native.id, ClassificationOutput(probs, label), native.prompt_token_ids))
+        return out
+
+    def _pool(
+        self, prompts: Prompt | Sequence[Prompt], lora_request: Adapter | Sequence[Adapter], use_tqdm: bool, **wanted: bool | int
+    ) -> list[_choral.Output]:
         many: list[Prompt] = [prompts] if is_one_prompt(prompts) else list(prompts)  # type: ignore[list-item, arg-type]
         adapters = _one_each(many, lora_request, "lora_request", (str, LoRARequest, Mapping))
         requests = [prompt_request(prompt, SamplingParams(), adapter) for prompt, adapter in zip(many, adapters)]
         for request in requests:
-            request.embedding = True
+            for field, value in wanted.items():
+                setattr(request, field, value)
         load_missing(self._engine, adapters)
-        out = []
-        for native in self._run(requests, use_tqdm):
+        natives = list(self._run(requests, use_tqdm))
+        for native in natives:
             native.check()
-            out.append(EmbeddingRequestOutput(native.id, EmbeddingOutput(native.take_embedding()), native.prompt_token_ids))
-        return out
+        return natives
 
     def score(
         self,
@@ -129,12 +162,12 @@ class LLM:
         use_tqdm: bool = True,
         lora_request: Adapter = None,
         truncate_prompt_tokens: int | None = None,
-        score_by: str = "vectors",
+        score_by: str | None = None,
         instruction: str = "",
     ) -> list[ScoringRequestOutput]:
         """How well two texts go together: one text against each of many, or pairs. `score_by` is the server's --score-by: the cosine
-        of their "vectors", or "yes-no", how likely the model says that text_2 answers text_1, as rerankers that are chat models
-        are trained to, by `instruction`."""
+        of their "vectors"; "yes-no", how likely the model says that text_2 answers text_1, as rerankers that are chat models
+        are trained to, by `instruction`; "head", what the model's head of one class makes of both, the usual where it has one."""
         load_missing(self._engine, [lora_request])
         return scored(
             self, text_1, text_2, lora_request, use_tqdm, truncate_prompt_tokens=truncate_prompt_tokens, by=score_by, instruction=instruction
@@ -198,6 +231,10 @@ class LLM:
 
     def adapters(self) -> list[_choral.AdapterInfo]:
         return self._engine.adapters()
+
+    def adapter(self, name: str) -> LoadedAdapter:
+        """The one of that name, to look at: `llm.adapter("pirate").heatmap()`."""
+        return LoadedAdapter(self._engine, name)
 
     # --- the engine ---
 

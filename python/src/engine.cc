@@ -126,6 +126,13 @@ void bind_facts(nb::module_& m) {
                std::string(adapter_state_name(self.state)) + "', generation=" + std::to_string(self.generation) + ")";
       });
 
+  nb::class_<AdapterLayer>(m, "AdapterLayer")
+      .def_ro("module", &AdapterLayer::module)
+      .def_ro("kind", &AdapterLayer::kind)
+      .def_ro("rank", &AdapterLayer::rank)
+      .def_ro("scaling", &AdapterLayer::scaling)
+      .def_ro("norm", &AdapterLayer::norm);
+
   nb::class_<ModelInfo>(m, "ModelInfo")
       .def_ro("name", &ModelInfo::name)
       .def_ro("architecture", &ModelInfo::architecture)
@@ -136,6 +143,8 @@ void bind_facts(nb::module_& m) {
       .def_ro("kv_cache_bytes", &ModelInfo::kv_cache_bytes)
       .def_ro("kv_cache_tokens", &ModelInfo::kv_cache_tokens)
       .def_ro("max_model_len", &ModelInfo::max_model_len)
+      .def_ro("class_labels", &ModelInfo::class_labels)
+      .def_ro("gives_text", &ModelInfo::gives_text)
       .def_ro("vocab_size", &ModelInfo::vocab_size)
       .def_ro("bos_token_id", &ModelInfo::bos_token_id)
       .def_ro("eos_token_ids", &ModelInfo::eos_token_ids)
@@ -200,6 +209,9 @@ void bind_engine(nb::module_& m) {
           "adapters", [](const Engine& self) { return self.use()->adapters(); }, released)
       .def(
           "adapter", [](const Engine& self, std::string_view name) { return self.use()->adapter(name); }, arg("name"), released)
+      .def(
+          "adapter_layers", [](const Engine& self, std::string_view name) { return value_of(self.use()->adapter_layers(name)); },
+          arg("name"), released)
       .def("info", [](const Engine& self) { return self.use()->info(); })
       .def("device_notes", [](const Engine& self) { return self.use()->device_notes(); })
       .def(

@@ -148,6 +148,9 @@ class Engine : public LLM {
   }
   std::vector<AdapterInfo> adapters() const override { return registry_->list(); }
   std::optional<AdapterInfo> adapter(std::string_view name) const override { return registry_->find_info(name); }
+  Result<std::vector<AdapterLayer>> adapter_layers(std::string_view name) override {
+    return or_out_of_memory("the adapter cannot be looked at", [&] { return registry_->layers(name); });
+  }
   AdapterNames adapter_names() const override { return registry_->names(); }
 
  private:

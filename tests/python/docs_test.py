@@ -19,7 +19,7 @@ from choral.server import Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXPECTED = {
-    "docs/python.md": ["The capital of France is", "matey", "a dict: {", "pirate"],
+    "docs/python.md": ["The capital of France is", "matey", "a dict: {", "pirate", "self_attn.q_proj", "█"],
     "docs/lora-ops.md": ["the base's: True", "W + B·A: True"],
     "README.md": ["pirate"],
 }

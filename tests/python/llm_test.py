@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import warnings
+from xml.etree import ElementTree
 
 import numpy as np
 import package
@@ -175,6 +177,30 @@ class Answers(PackageTest):
         self.assertEqual((one.outputs.embedding.dtype, one.outputs.embedding.shape), (np.float32, (64,)))
         self.assertAlmostEqual(float(np.linalg.norm(two.outputs.embedding)), 1, places=5)
 
+    def test_a_head_of_classes_classifies_and_scores(self):
+        pooled = pathlib.Path(__file__).resolve().parents[1] / "data/pooled"
+        goldens = [json.loads(line) for line in (pooled / "goldens.jsonl").open()]
+        with choral.LLM(str(pooled / "classes"), adapters={"it": str(pooled / "classes/adapter")}, threads=2) as llm:
+            for adapter in (None, "it"):
+                wanted = [golden for golden in goldens if golden["model"] == "classes" and golden.get("adapter", False) == (adapter is not None)]
+                got = llm.classify([{"prompt_token_ids": golden["prompt_token_ids"]} for golden in wanted], lora_request=adapter)
+                for one, golden in zip(got, wanted):
+                    powers = np.exp(golden["classes"])
+                    np.testing.assert_allclose(one.outputs.probs, powers / powers.sum(), atol=1e-4)
+                    self.assertEqual(one.outputs.label, ["bad", "so-so", "good"][int(np.argmax(powers))])
+                    self.assertEqual(one.outputs.num_classes, 3)
+            with self.raises(choral.errors.UnsupportedError, "gives no text"):
+                llm.generate("once")
+        with choral.LLM(str(pooled / "reranker"), threads=2) as llm:
+            first, second = llm.score("once", ["upon", "a time"])
+            ids = llm.tokenize("once") + llm.tokenize("a time", add_special_tokens=False)
+            self.assertEqual(second.outputs.score, llm.classify({"prompt_token_ids": ids})[0].outputs.probs[0])
+            self.assertNotEqual(first.outputs.score, second.outputs.score)
+        with choral.LLM(str(pooled / "embedder"), threads=2) as llm:
+            whole = llm.embed("once")[0].outputs.embedding
+            cut = llm.embed("once", dimensions=4)[0].outputs.embedding
+            np.testing.assert_allclose(cut, whole[:4] / np.linalg.norm(whole[:4]), rtol=1e-5)
+
     def test_structured_answers_keep_their_form_or_say_what_is_missing(self):
         params = SamplingParams(temperature=1, seed=1, max_tokens=40, structured_outputs=StructuredOutputsParams(json_object=True))
         text = self.llm.generate("once", params)[0].outputs[0].text
@@ -236,6 +262,49 @@ class Adapters(PackageTest):
         self.assertEqual(self.say("loud"), first)
         with self.raises(InvalidArgumentError, "is loaded from"):
             self.say(LoRARequest("loud", 1, self.adapters["quiet"]))
+
+    def test_a_heat_map_has_the_norms_of_the_products(self):
+        folder = pathlib.Path(self.adapters["loud"])
+        state = read_safetensors(folder / "adapter_model.safetensors")
+        config = json.loads((folder / "adapter_config.json").read_text())
+        whole = {name: config["lora_alpha"] / config["r"] * float(np.linalg.norm(state[f"base_model.model.{name}.lora_B.weight"]
+                                                                                 @ state[f"base_model.model.{name}.lora_A.weight"]))
+                 for name in {key.removeprefix("base_model.model.").rsplit(".lora_", 1)[0] for key in state}}
+        self.llm.load_adapter("loud", folder)
+        self.llm.load_adapter("memory", (state, config))
+        for name in ("loud", "memory"):
+            heatmap = self.llm.adapter(name).heatmap()
+            self.assertEqual({row["module"] for row in heatmap}, set(whole))
+            for row in heatmap:
+                self.assertAlmostEqual(row["norm"], whole[row["module"]], delta=1e-5 * whole[row["module"]])
+                self.assertEqual((row["kind"], row["rank"], row["scaling"]), ("LoRA", config["r"], config["lora_alpha"] / config["r"]))
+                self.assertEqual(row["module"], f"model.layers.{row['layer']}.{row['part']}")
+        picture = ElementTree.fromstring(heatmap._repr_svg_())
+        squares = [one for one in picture.iter("{http://www.w3.org/2000/svg}rect") if one.get("class") == "heat"]
+        self.assertEqual(len(squares), len(whole))
+        self.assertEqual(max(float(one.get("opacity")) for one in squares), 1)
+        self.assertIn("prefers-color-scheme: dark", heatmap._repr_html_())
+        self.assertIn("█", str(heatmap))
+        page = pathlib.Path(self.folder) / "heat.html"
+        heatmap.to_html(page)
+        self.assertNotIn("<script", page.read_text())
+        self.assertEqual(self.llm.adapter("loud").info.rank, config["r"])
+        with self.raises(NotFoundError, "'nobody'; loaded are: loud, memory"):
+            self.llm.adapter("nobody")
+
+    def test_a_heat_map_of_other_changes(self):
+        """Experts of a layer are one square, whole weights have a frame, what lies outside the layers a column of its own."""
+        def layer(module, norm, kind="LoRA"):
+            return types.SimpleNamespace(module=module, kind=kind, rank=4 if norm is not None else 0, scaling=1.0, norm=norm)
+        heatmap = choral.HeatMap("<x>", [layer(f"model.layers.1.mlp.experts.{i}.up_proj", 3.0) for i in range(4)]
+                                 + [layer("model.layers.0.self_attn.q_proj", 0.0), layer("lm_head", None, "weight")])
+        text = heatmap._repr_svg_()
+        ElementTree.fromstring(text)
+        self.assertIn("mlp.experts.*.up_proj, layer 1\n‖B·A‖ 6, LoRA, rank 4, 4 modules", text)
+        self.assertIn("lm_head, outside the layers\nweight: replaced as a whole", text)
+        self.assertIn("&lt;x&gt;: ‖B·A‖ by layer, at most 6", text)
+        self.assertEqual([row["layer"] for row in heatmap], [1, 1, 1, 1, 0, None])
+        ElementTree.fromstring(choral.HeatMap("none", [])._repr_svg_())
 
     def test_what_is_no_adapter_is_refused(self):
         with self.raises(InvalidArgumentError, "PeftModel"):

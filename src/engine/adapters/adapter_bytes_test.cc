@@ -77,6 +77,25 @@ TEST_F(AdapterBytesTest, ReplaceAndAreReplaced) {
   EXPECT_EQ(llm->load_adapter({.name = "a", .bytes = bytes_of(one)}).code(), Code::kAlreadyExists);
 }
 
+TEST_F(AdapterBytesTest, ShowWhatTheyChange) {
+  const auto path = files_.write("a", 4, 1);
+  const auto llm = load_or_die(options_);
+  ASSERT_TRUE(llm->load_adapter({"file", path}).ok());
+  ASSERT_TRUE(llm->load_adapter({.name = "bytes", .bytes = bytes_of(path)}).ok());
+  const auto of_file = llm->adapter_layers("file"), of_bytes = llm->adapter_layers("bytes");
+  ASSERT_TRUE(of_file.ok()) << of_file.status().to_string();
+  ASSERT_TRUE(of_bytes.ok());
+  ASSERT_FALSE(of_file->empty());
+  for (size_t i = 0; i < of_file->size(); ++i) {
+    const AdapterLayer& layer = (*of_file)[i];
+    EXPECT_EQ(layer.kind, "LoRA");
+    EXPECT_EQ(layer.rank, 4);
+    EXPECT_GT(layer.norm.value_or(0), 0) << layer.module;
+    EXPECT_EQ(layer.norm, of_bytes->at(i).norm);
+  }
+  EXPECT_EQ(llm->adapter_layers("nobody").status().code(), Code::kNotFound);
+}
+
 TEST_F(AdapterBytesTest, AreHeldNoLongerThanTheirName) {
   const auto bytes = bytes_of(files_.write("a", 4, 1));
   const auto llm = load_or_die(options_);

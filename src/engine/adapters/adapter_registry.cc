@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/adapters/adapter_layers.h"
 #include "engine/sampling_check.h"
 #include "lora/peft/adapter_name.h"
 
@@ -218,6 +219,11 @@ Result<std::vector<VersionUse>> AdapterRegistry::look_up(std::span<const Adapter
     found.push_back(std::move(named));
   }
   return found;
+}
+
+Result<std::vector<AdapterLayer>> AdapterRegistry::layers(std::string_view name) {
+  CHORAL_TRY(const VersionUse use, find(name));
+  return read_adapter_layers(use.version->source, own_tokenizers_.targets, config_.load);
 }
 
 void AdapterRegistry::note_use(AdapterVersion& version, bool is_new) {

@@ -61,6 +61,8 @@ class AdapterRegistry : private AdapterLoader::Client {
   std::vector<AdapterInfo> list() const { return board_.infos(); }
   AdapterNames names() const { return board_.names(); }               // of list()
   std::optional<AdapterInfo> find_info(std::string_view name) const;  // of list(); none: there is no such name
+  // What the name's files, or bytes, change in the model. Reads them on the caller's thread.
+  Result<std::vector<AdapterLayer>> layers(std::string_view name);
   const AdapterHints& hints() const { return hints_; }
   // The version of each name that its files call for, which may be one that is still to be loaded. Unknown names are errors that
   // tell the nearest.

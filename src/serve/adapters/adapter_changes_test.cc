@@ -53,6 +53,7 @@ class NamesOnly final : public LLM {
     const auto found = names_.find(std::string(name));
     return found == names_.end() ? std::nullopt : std::optional(found->second);
   }
+  Result<std::vector<AdapterLayer>> adapter_layers(std::string_view) override { return std::vector<AdapterLayer>{}; }
   AdapterNames adapter_names() const override { return std::make_shared<const AdapterNameList>(); }
 
   Result<std::unique_ptr<ResponseStream>> submit(Request) override { return none(); }
