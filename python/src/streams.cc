@@ -1,62 +1,20 @@
-// Answers as they come, for one reader: an asyncio loop that watches a file descriptor. The engine's thread writes to it when
-// there is news of some stream and none was told before; it never waits for Python. One take() gives the news of all streams.
+// Answers as they come, for one reader: an asyncio loop that watches a file descriptor. One take() gives the news of all streams.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <map>
 
 #include "engine.h"
+#include "news.h"
 
 namespace choral::python {
 namespace {
 
-// Which streams have news. Shared with the callbacks, which may outlast the reader.
-class News {
- public:
-  News() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (fd_ < 0) raise(Status(Code::kResourceExhausted, "no file descriptor for the news of answers: too many are open"));
-  }
-  ~News() { ::close(fd_); }
-  News(const News&) = delete;
-  News& operator=(const News&) = delete;
-
-  int fd() const { return fd_; }
-  // tell() finds room without memory of its own.
-  void reserve(size_t streams) {
-    const std::lock_guard lock(mutex_);
-    if (ready_.capacity() < streams) ready_.reserve(2 * streams);
-  }
-  void tell(uint64_t number) {
-    const std::lock_guard lock(mutex_);
-    ready_.push_back(number);
-    if (ready_.size() > 1) return;
-    const uint64_t one = 1;
-    while (write(fd_, &one, sizeof one) < 0 && errno == EINTR) {
-    }
-  }
-  void take(std::vector<uint64_t>& out) {
-    const std::lock_guard lock(mutex_);
-    uint64_t count = 0;
-    while (read(fd_, &count, sizeof count) < 0 && errno == EINTR) {
-    }
-    out.assign(ready_.begin(), ready_.end());
-    ready_.clear();
-  }
-
- private:
-  const int fd_;
-  std::mutex mutex_;
-  std::vector<uint64_t> ready_;  // each at most once, until it is read to its end
-};
-
 class Streams {
  public:
-  explicit Streams(std::shared_ptr<Engine> engine) : engine_(std::move(engine)), news_(std::make_shared<News>()) {}
+  explicit Streams(std::shared_ptr<Engine> engine) : engine_(std::move(engine)), news_(value_of(News::make())) {}
 
   int fd() const { return news_->fd(); }
 
