@@ -16,6 +16,8 @@ struct KvPoolShape {
   int32_t blocks = 0;
   int32_t block_tokens = 0;
   std::vector<int32_t> windows = {0};  // of each group: positions that a token sees, its own included; 0: all before it
+  // Where layers keep a state of a sequence beside or instead of keys: how many places there are for such. 0: no layer does.
+  int32_t state_slots = 0;
 
   int32_t groups() const { return static_cast<int32_t>(windows.size()); }
   // The most that a sequence of so many tokens, of which a step computes at most step_tokens, holds at a time in all groups.

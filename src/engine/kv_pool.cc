@@ -38,6 +38,26 @@ std::string window_note(const KvPlan& plan, int64_t step_tokens, int64_t block_b
       plan.max_model_len, size_text(held), size_text(all));
 }
 
+constexpr int64_t kKeptStates = 32;
+
+// Every running sequence has a place for its states, and there are as many again, or some, for what is kept of prefixes; as long
+// as memory for that is left. One there always is.
+void plan_states(const KvBudget& budget, KvPlan& plan) {
+  if (budget.state_bytes == 0) return;
+  const int64_t room = std::max<int64_t>(budget.most_state_bytes / budget.state_bytes, 1);
+  const int64_t kept = budget.keeps_prefixes ? std::max<int64_t>(budget.max_num_seqs, kKeptStates) : 0;
+  plan.state_slots = static_cast<int32_t>(std::min(room, budget.max_num_seqs + kept));
+  plan.state_bytes = plan.state_slots * budget.state_bytes;
+  plan.notes.push_back(fmt::format("states: {} places of {} for running requests and for prefixes ({})", plan.state_slots,
+                                   size_text(budget.state_bytes), size_text(plan.state_bytes)));
+  if (plan.state_slots < budget.max_num_seqs) {
+    plan.notes.push_back(
+        fmt::format("at most {} requests run at a time instead of --max-num-seqs {}: memory for more states is "
+                    "not free",
+                    plan.state_slots, budget.max_num_seqs));
+  }
+}
+
 }  // namespace
 
 Result<DType> parse_kv_dtype(std::string_view name) {
@@ -82,6 +102,7 @@ Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t mod
     CHORAL_TRY(const uint64_t all, cache::kv_block_bytes(layouts, static_cast<int32_t>(kernels::kKvBlockTokens)));
     plan.notes.push_back(window_note(plan, budget.max_num_batched_tokens, block_bytes, static_cast<int64_t>(all)));
   }
+  plan_states(budget, plan);
   if (plan.max_model_len < wanted_len) {
     plan.notes.push_back(
         fmt::format("max_model_len is {} instead of the model's {}, so that one sequence fits the KV cache; "
@@ -92,7 +113,10 @@ Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t mod
 }
 
 cache::KvPoolShape KvPlan::shape() const {
-  return {.blocks = blocks, .block_tokens = static_cast<int32_t>(kernels::kKvBlockTokens), .windows = groups.windows};
+  return {.blocks = blocks,
+          .block_tokens = static_cast<int32_t>(kernels::kKvBlockTokens),
+          .windows = groups.windows,
+          .state_slots = state_slots};
 }
 
 Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DType dtype, const KvPlan& plan) {

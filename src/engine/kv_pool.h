@@ -18,8 +18,11 @@ struct KvBudget {
   int64_t requested_bytes = 0;  // --kv-cache-memory; 0 = decide here
   int max_num_seqs = 0;
   int64_t max_num_batched_tokens = 0;
-  int64_t max_model_len = 0;  // wanted; 0 = the model's
-  int64_t default_bytes = 0;  // where none was requested
+  int64_t max_model_len = 0;     // wanted; 0 = the model's
+  int64_t default_bytes = 0;     // where none was requested
+  int64_t state_bytes = 0;       // what a sequence keeps besides, in layers that have no keys
+  bool keeps_prefixes = false;   // states behind prefixes are kept for others
+  int64_t most_state_bytes = 0;  // of all sequences
 };
 
 struct KvPlan {
@@ -27,6 +30,8 @@ struct KvPlan {
   cache::KvGroups groups;
   int64_t bytes = 0;
   int64_t max_model_len = 0;  // what one sequence can have
+  int32_t state_slots = 0;    // sequences that have a place for their states; 0: no layer keeps any
+  int64_t state_bytes = 0;    // of all of them
   std::vector<std::string> notes;
 
   cache::KvPoolShape shape() const;

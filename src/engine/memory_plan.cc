@@ -60,7 +60,8 @@ Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Sessi
                       .kv = {.requested_bytes = options.kv_cache_bytes,
                              .max_num_seqs = options.max_num_seqs,
                              .max_num_batched_tokens = options.max_num_batched_tokens,
-                             .max_model_len = options.max_model_len}};
+                             .max_model_len = options.max_model_len,
+                             .keeps_prefixes = options.enable_prefix_caching}};
   if (platform::host_reads(session)) return wishes;
   for (const auto& shape : layers) {
     session.expect_cache({kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
@@ -74,7 +75,9 @@ Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Sessi
 std::string MemoryPlan::text() const {
   const auto weights = fmt::format("weights {}", size_text(weight_bytes)),
              cache = fmt::format("KV cache {}", size_text(kv.bytes)),
-             adapters = fmt::format("adapters up to {}, of {} free{}", size_text(adapter_bytes), size_text(machine.free_bytes),
+             adapters = fmt::format("{}adapters up to {}, of {} free{}",
+                                    kv.state_bytes > 0 ? fmt::format("states {}, ", size_text(kv.state_bytes)) : "",
+                                    size_text(adapter_bytes), size_text(machine.free_bytes),
                                     machine.free_limit.empty() ? "" : fmt::format(" ({})", machine.free_limit));
   if (!device.has_weights) return fmt::format("{}, {}, {}", weights, cache, adapters);
   const auto there =
@@ -92,11 +95,13 @@ Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t 
   const int64_t there = left_of(device.memory, wishes.weight_bytes);
   const bool is_kv_there = device.says_memory() && device.keeps_kv;
   wishes.kv.default_bytes = is_kv_there ? there / 4 * 3 : std::min(here / 4, kMostForKv);
+  wishes.kv.most_state_bytes = here / 4;
   MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .machine = machine, .device = device};
   CHORAL_TRY(plan.kv, plan_kv_pool(layers, model_positions, kv_dtype, wishes.kv));
   plan.adapter_bytes = wishes.adapter_bytes > 0 ? wishes.adapter_bytes : std::min(here / 4, kMostForAdapters);
-  const int64_t room_for_kv = is_kv_there ? there : here - std::min(here, plan.adapter_bytes);
-  if (plan.kv.bytes > room_for_kv || (is_kv_there && plan.adapter_bytes > here)) {
+  const int64_t kept_here = plan.adapter_bytes + plan.kv.state_bytes;
+  const int64_t room_for_kv = is_kv_there ? there : here - std::min(here, kept_here);
+  if (plan.kv.bytes > room_for_kv || (is_kv_there && kept_here > here)) {
     plan.warning =
         fmt::format("{}: more than there is once all of it is used; lower --kv-cache-memory or --adapter-memory", plan.text());
   }

@@ -43,6 +43,27 @@ TEST(MemoryPlan, ALatentIsCountedOnce) {
   EXPECT_LE(static_cast<double>(made->kv.bytes), 1.05 * 576 * 4 * kPositions);
 }
 
+// Of layers that keep one: a place for each running sequence and for prefixes, as long as a quarter of what is free has room.
+TEST(MemoryPlan, StatesComeBesidesTheCache) {
+  const auto states = [](int64_t bytes) {
+    return plan_memory(kLayers, kPositions, DType::kF32,
+                       {.weight_bytes = kGiB,
+                        .kv = {.requested_bytes = 64 * kMiB, .max_num_seqs = 64, .state_bytes = bytes, .keeps_prefixes = true}},
+                       {.free_bytes = 5 * kGiB, .total_bytes = 8 * kGiB});
+  };
+  const auto all = states(kMiB);
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  EXPECT_EQ(all->kv.shape().state_slots, 128);
+  EXPECT_LE(all->kv.bytes, 64 * kMiB);
+  EXPECT_THAT(all->text(), HasSubstr("states 128.0 MiB"));
+  const auto fewer = states(100 * kMiB);
+  EXPECT_EQ(fewer->kv.shape().state_slots, 10);
+  EXPECT_THAT(fewer->kv.notes, ::testing::Contains(HasSubstr("at most 10 requests run at a time instead of --max-num-seqs 64")));
+  EXPECT_EQ(states(5 * kGiB)->kv.shape().state_slots, 1);
+  EXPECT_THAT(states(5 * kGiB)->warning, HasSubstr("more than there is"));
+  EXPECT_EQ(plan(kGiB, {.free_bytes = 5 * kGiB, .total_bytes = 8 * kGiB})->kv.shape().state_slots, 0);
+}
+
 TEST(MemoryPlan, AdaptersGetEightGigabytesAtMost) {
   EXPECT_EQ(plan(kGiB, {.free_bytes = 100 * kGiB, .total_bytes = 100 * kGiB})->adapter_bytes, 8 * kGiB);
 }

@@ -152,6 +152,7 @@ void ModelRunner::build_batch(const StepInput& input) {
   batch_ = {.token_ids = platform::place_indices(ctx_, std::span<const int32_t>(token_ids_)),
             .positions = platform::place_indices(ctx_, std::span<const int32_t>(positions_)),
             .kv_groups = placed_groups_,
+            .state_runs = input.state_runs,
             .lora = lora.no_lora() ? nullptr : &lora};
 }
 

@@ -119,7 +119,8 @@ void fields(auto& io, RecordOf<SamplingRule> auto& r) {
 }
 void fields(auto& io, RecordOf<NewRequest> auto& r) { io(r.id, r.prompt, r.max_length, r.rule, r.pooling); }
 void fields(auto& io, RecordOf<StepInput> auto& r) {
-  io(r.dropped, r.items, r.segments, r.block_updates, r.token_ids, r.block_ids, r.mask_words, r.total_tokens, r.has_prefill);
+  io(r.dropped, r.items, r.segments, r.block_updates, r.token_ids, r.block_ids, r.mask_words, r.state_runs, r.total_tokens,
+     r.has_prefill);
 }
 void fields(auto& io, RecordOf<SampledToken> auto& r) { io(r.token, r.logprob, r.top_begin, r.top_count, r.status); }
 void fields(auto& io, RecordOf<PositionLogprobs> auto& r) { io(r.chosen, r.top); }

@@ -12,6 +12,7 @@
 #include "cache/kv_groups.h"
 #include "engine/pooling.h"
 #include "engine/sampling_rule.h"
+#include "kernels/recurrent/state_run.h"
 #include "lora/plan/lora_segment.h"
 
 namespace choral::engine {
@@ -59,6 +60,7 @@ struct StepInput {
   std::vector<ListUpdate> block_updates;      // of each item its block tables', one of each group of layers
   std::vector<int32_t> token_ids, block_ids;  // what these and the items' updates speak of
   std::vector<uint32_t> mask_words;           // what their masks speak of
+  std::vector<kernels::StateRun> state_runs;  // of the rows, in their order, where the model has layers that keep a state
   int32_t total_tokens = 0;                   // rows
   bool has_prefill = false;                   // some rows are not a token that was sampled last
 
@@ -67,6 +69,7 @@ struct StepInput {
     segments.reserve(max_items);
     dropped.reserve(max_items);
     block_updates.reserve(max_items * cache::kMostGroups);
+    state_runs.reserve(2 * max_items);
     token_ids.reserve(max_tokens);
     block_ids.reserve(max_tokens);
   }

@@ -20,6 +20,7 @@ const StepInput& StepInputWriter::write(const sched::StepPlan& plan) {
   input_.token_ids.clear();
   input_.block_ids.clear();
   input_.mask_words.clear();
+  input_.state_runs.clear();
   for (const auto& item : plan.items()) add(item);
   input_.segments.assign(plan.segments().begin(), plan.segments().end());
   input_.total_tokens = plan.total_tokens();
@@ -66,8 +67,20 @@ void StepInputWriter::add(const sched::PlanItem& item) {
     input_.block_updates.push_back(add_tail(table.ids(), table.unchanged(), input_.block_ids));
     table.mark_read();
   }
+  if (request.state_slot != cache::kNoSlot) add_state_runs(item);
   request.told_tokens = request.token_count();
   input_.items.push_back(out);
+}
+
+void StepInputWriter::add_state_runs(const sched::PlanItem& item) {
+  static_assert(cache::kNoSlot == kernels::kNoState);
+  int32_t from = item.state_from;
+  if (item.kept_rows > 0) {
+    input_.state_runs.push_back({item.first_row, item.kept_rows, from, item.kept_slot});
+    from = item.kept_slot;
+  }
+  const int32_t others = item.token_count - item.kept_rows;
+  if (others > 0) input_.state_runs.push_back({item.first_row + item.kept_rows, others, from, item.request->state_slot});
 }
 
 void StepInputWriter::add_mask(const EngineRequest& request, StepItem& item) {

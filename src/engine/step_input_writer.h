@@ -24,6 +24,7 @@ class StepInputWriter {
 
  private:
   void add(const sched::PlanItem& item);
+  void add_state_runs(const sched::PlanItem& item);
   void add_mask(const EngineRequest& request, StepItem& item);  // what the answer's grammar and the end of its thoughts allow
 
   StepInput input_;

@@ -67,6 +67,7 @@ Status Worker::plan(const FoundModel& found, const EngineOptions& options) {
         positions));
   }
   CHORAL_TRY(auto wishes, memory_wishes(options, ctx_.session, layers, kv_dtype_, found.expected_bytes));
+  wishes.kv.state_bytes = state_bytes(*found.model);
   CHORAL_TRY(memory_, plan_memory(layers, positions, kv_dtype_, std::move(wishes), machine_memory()));
   if (auto note = limit_note(memory_.machine); !note.empty()) notes_.push_back("memory: " + std::move(note));
   if (!memory_.warning.empty()) {
@@ -82,6 +83,9 @@ Status Worker::initialize_cache(const EngineOptions& options) {
   notes_.insert(notes_.end(), memory_.kv.notes.begin(), memory_.kv.notes.end());
   CHORAL_TRY(auto pool, KvPool::make(ctx_.session, model, kv_dtype_, memory_.kv));
   kv_pool_ = std::move(pool);
+  if (memory_.kv.state_slots > 0) {
+    CHORAL_TRY(state_pool_, StatePool::make(model, memory_.kv.state_slots));
+  }
   for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of a cache that the device does not know
   if (ctx_.session.samples())
     notes_.push_back("sampling: on the device; rows with typical_p, top_n_sigma or XTC on the host, on copies of their logits");

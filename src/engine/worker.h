@@ -13,6 +13,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model_loader.h"
 #include "engine/model_runner.h"
+#include "engine/state_pool.h"
 
 namespace choral::engine {
 
@@ -55,6 +56,7 @@ class Worker {
   platform::Context ctx_;
   LoadedModel loaded_;
   std::optional<KvPool> kv_pool_;
+  StatePool state_pool_;  // empty where no layer keeps a state
   std::optional<lora::LoRAModelManager> lora_manager_;
   std::unique_ptr<ModelRunner> runner_;
   lora::LoRAConfig lora_config_;

@@ -53,11 +53,13 @@ class GgufCheckpoint : public Checkpoint {
     return at != names_.end() && *at == name ? &sources_[at - names_.begin()] : nullptr;
   }
   Result<std::vector<int32_t>> row_order(const GgufTensor& tensor, int64_t heads) const;
+  Status find_of_delta_net(std::string_view name, SourceTensor& out) const;
 
   std::shared_ptr<const GgufFile> file_;
   GgufArchitecture architecture_;
   int64_t query_heads_ = 0, key_heads_ = 0;
-  std::vector<Source> sources_;  // beside names_
+  int64_t net_key_heads_ = 0, net_value_heads_ = 0, net_value_dim_ = 0;  // where there are delta nets
+  std::vector<Source> sources_;                                          // beside names_
 };
 
 Status GgufCheckpoint::index_names() {
@@ -65,6 +67,19 @@ Status GgufCheckpoint::index_names() {
   const std::string prefix = std::string(architecture_.name) + ".attention.head_count";
   CHORAL_TRY(query_heads_, metadata.get_int(prefix, kPositive));
   CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
+
+  if (architecture_.tiled_value_heads) {
+    const std::string ssm = std::string(architecture_.name) + ".ssm.";
+    constexpr IntRange kHeads{1, 1 << 16};
+    CHORAL_TRY(net_key_heads_, metadata.get_int(ssm + "group_count", kHeads));
+    CHORAL_TRY(net_value_heads_, metadata.get_int(ssm + "time_step_rank", kHeads));
+    CHORAL_TRY(const int64_t inner, metadata.get_int(ssm + "inner_size", {1, int64_t{1} << 24}));
+    if (net_value_heads_ % net_key_heads_ != 0 || inner % net_value_heads_ != 0) {
+      return corrupt("{}time_step_rank ({}) is no multiple of group_count ({}), or inner_size ({}) none of it",
+                     metadata.path_of(ssm), net_value_heads_, net_key_heads_, inner);
+    }
+    net_value_dim_ = inner / net_value_heads_;
+  }
 
   NamedSources all;
   for (const auto& tensor : file_->tensors()) {
@@ -170,6 +185,31 @@ Result<SourceTensor> GgufCheckpoint::find_joint(const Source& source) const {
   return out;
 }
 
+// What a file of delta nets has in another order or form; the columns of out_proj stay as they are (the configuration says so).
+Status GgufCheckpoint::find_of_delta_net(std::string_view name, SourceTensor& out) const {
+  constexpr std::string_view kNet = ".linear_attn.";
+  Shape& shape = out.view.shape;
+  if (name.ends_with(".shared_expert_gate.weight") && shape.rank() == 1) shape = {1, shape[0]};
+  const size_t at = name.find(kNet);
+  if (at == std::string_view::npos) return {};
+  const std::string_view part = name.substr(at + kNet.size());
+  const auto is = [part](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), part) != names.end();
+  };
+  int64_t dim = 0;
+  if (is({"in_proj_qkv.weight", "in_proj_z.weight", "conv1d.weight"})) dim = net_value_dim_;
+  if (is({"in_proj_a.weight", "in_proj_b.weight", "A", "dt_bias"})) dim = 1;
+  if (dim == 0) return {};
+  const int64_t rows = shape.rank() == 0 ? 0 : shape[0];
+  if (rows > INT32_MAX || rows < net_value_heads_ * dim) {
+    return corrupt("{}: '{}' has {} rows, too few for {} value heads of {}", file_->file().path(), printable(name), rows,
+                   net_value_heads_, dim);
+  }
+  out.row_order = tiled_heads_order(rows, net_key_heads_, net_value_heads_, dim);
+  if (part == "conv1d.weight" && shape.rank() == 2) shape = {shape[0], 1, shape[1]};
+  return {};
+}
+
 Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   const Source* from = source(name);
   if (from == nullptr) return missing(name, file_->file().path());
@@ -179,6 +219,7 @@ Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   CHORAL_TRY(out.view, view_of(*tensor, from->expert));
   out.added = gguf_added(architecture_, name);
   if (out.view.shape.rank() == 1 && is_one_row_in_gguf(name)) out.view.shape = {1, out.view.shape[0]};
+  if (architecture_.tiled_value_heads) CHORAL_RETURN_IF_ERROR(find_of_delta_net(name, out));
   if (!architecture_.interleaved_qk) return out;
   const bool is_query = name.find(".self_attn.q_proj.") != std::string_view::npos;
   const bool is_key = name.find(".self_attn.k_proj.") != std::string_view::npos;

@@ -38,7 +38,7 @@ class SafetensorsCheckpoint : public Checkpoint {
                          printable(from->entry->name), dtype_name(view.dtype));
     }
     view.shape = from->stack->shape;
-    view.data += from->expert * view.size_bytes();
+    view.data += (from->expert * from->stack->parts() + from->part) * view.size_bytes();
     return SourceTensor{.view = view, .row_order = {}, .transposed = from->stack->transposed};
   }
   bool contains(std::string_view name) const override { return source(name) != nullptr; }
@@ -46,7 +46,9 @@ class SafetensorsCheckpoint : public Checkpoint {
     const Source* from = source(name);
     if (from == nullptr) return;
     // Experts are read one after the other.
-    if (from->expert == kWhole || from->expert + 1 == from->stack->experts) from->file->release(from->entry->name);
+    const bool last =
+        from->expert != kWhole && from->expert + 1 == from->stack->experts && from->part + 1 == from->stack->parts();
+    if (from->expert == kWhole || last) from->file->release(from->entry->name);
   }
   Status check_unchanged() const override {
     for (const auto& [file, prefix] : files_) CHORAL_RETURN_IF_ERROR(file->file().check_unchanged());
@@ -63,7 +65,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     const SafetensorsFile* file = nullptr;
     const SafetensorsEntry* entry = nullptr;
     std::shared_ptr<const StackedExperts> stack = nullptr;
-    int64_t expert = kWhole;
+    int64_t expert = kWhole, part = 0;
   };
   static constexpr int64_t kWhole = -1;
 
@@ -95,10 +97,13 @@ Status SafetensorsCheckpoint::index_names() {
         continue;
       }
       const auto stack = std::make_shared<const StackedExperts>(std::move(*stacked));
-      if (all.size() + static_cast<size_t>(stack->experts) > kMaxNames) {
+      if (all.size() + static_cast<size_t>(stack->experts * stack->parts()) > kMaxNames) {
         return too_large("{} holds more than {} tensors", where_, kMaxNames);
       }
-      for (int64_t e = 0; e < stack->experts; ++e) all.emplace_back(stack->name(e), Source{file.get(), &entry, stack, e});
+      for (int64_t i = 0; i < stack->experts * stack->parts(); ++i) {
+        const int64_t expert = i / stack->parts(), part = i % stack->parts();
+        all.emplace_back(text_half_name(stack->name(expert, part)), Source{file.get(), &entry, stack, expert, part});
+      }
     }
   }
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -24,6 +24,7 @@ Status GgufTranslation::family() {
   if (architecture_.name == "granitemoe") return granitemoe();
   if (architecture_.name == "ernie4_5-moe") return ernie4_5_moe();
   if (architecture_.name == "llama4") return llama4();
+  if (architecture_.tiled_value_heads) return delta_nets();
   return {};
 }
 
@@ -292,6 +293,38 @@ Status GgufTranslation::cohere() {
   CHORAL_RETURN_IF_ERROR(copy_double("logit_scale", "logit_scale", out_));
   out_.set("use_qk_norm", file_.contains("blk.0.attn_q_norm.weight"));
   return architecture_.name == "cohere2" ? layer_types(4) : Status();
+}
+
+// Qwen3.5. The file's value heads are in tiles (tiled_heads_order), which rows are put back from, but not out_proj's columns:
+// these may lie across blocks of a quantised matrix.
+Status GgufTranslation::delta_nets() {
+  CHORAL_TRY(const int64_t key_heads, count("ssm.group_count"));
+  CHORAL_TRY(const int64_t value_heads, count("ssm.time_step_rank"));
+  CHORAL_TRY(const int64_t key_dim, count("ssm.state_size"));
+  CHORAL_TRY(const int64_t inner, count("ssm.inner_size"));
+  CHORAL_TRY(const int64_t taps, count("ssm.conv_kernel"));
+  CHORAL_TRY(const int64_t interval, count_or("full_attention_interval", 4));
+  if (inner % value_heads != 0) {
+    return corrupt("{} is {}, no multiple of the {} value heads", metadata().path_of(key("ssm.inner_size")), inner, value_heads);
+  }
+  out_.set("linear_num_key_heads", key_heads);
+  out_.set("linear_num_value_heads", value_heads);
+  out_.set("linear_key_head_dim", key_dim);
+  out_.set("linear_value_head_dim", inner / value_heads);
+  out_.set("linear_conv_kernel_dim", taps);
+  out_.set("full_attention_interval", interval);
+  out_.set("linear_out_proj_tiled", true);
+  CHORAL_TRY(const int64_t rotary, count_or("rope.dimension_count", head_dim_));
+  out_.set("partial_rotary_factor", static_cast<double>(rotary) / static_cast<double>(head_dim_));
+  if (architecture_.experts) {
+    CHORAL_TRY(const int64_t shared, count("expert_shared_feed_forward_length"));
+    out_.set("shared_expert_intermediate_size", shared);
+  }
+  // The layers that predict further tokens stand after the model's own.
+  CHORAL_TRY(const int64_t layers, count("block_count"));
+  CHORAL_TRY(const int64_t predicting, metadata().get_int_or(key("nextn_predict_layers"), 0, {0, layers - 1}));
+  out_.set("num_hidden_layers", layers - predicting);
+  return {};
 }
 
 // What the family's scaling has and the keys of yarn do not say. DeepSeek's two mscales are one in every file, a tenth of which

@@ -459,6 +459,57 @@ std::vector<std::string> names_of(const GgufSpec& spec) {
   });
 }
 
+GgufSpec delta_nets(uint32_t inner = 24) {
+  GgufSpec spec = base("qwen35");
+  for (const auto& [key, value] : std::vector<std::pair<const char*, uint32_t>>{{"ssm.group_count", 2},
+                                                                                {"ssm.time_step_rank", 6},
+                                                                                {"ssm.state_size", 8},
+                                                                                {"ssm.inner_size", inner},
+                                                                                {"ssm.conv_kernel", 4},
+                                                                                {"rope.dimension_count", 4},
+                                                                                {"full_attention_interval", 2}}) {
+    spec.metadata.push_back(GgufSpec::kv_u32(std::string("qwen35.") + key, value));
+  }
+  spec.tensors.push_back({"blk.0.ssm_a", {6}, 0, floats(6)});
+  spec.tensors.push_back({"blk.0.ssm_conv1d.weight", {4, 56}, 0, floats(224)});
+  spec.tensors.push_back({"blk.0.ssm_norm.weight", {4}, 0, floats(4)});
+  spec.tensors.push_back({"blk.0.attn_norm.weight", {32}, 0, floats(32)});
+  return spec;
+}
+
+TEST(GgufQwen35, SizesOfDeltaNets) {
+  const GgufSpec spec = delta_nets();
+  EXPECT_EQ(field(spec, "architectures"), R"(["Qwen3_5ForCausalLM"])");
+  EXPECT_EQ(field(spec, "linear_num_key_heads"), "2");
+  EXPECT_EQ(field(spec, "linear_num_value_heads"), "6");
+  EXPECT_EQ(field(spec, "linear_key_head_dim"), "8");
+  EXPECT_EQ(field(spec, "linear_value_head_dim"), "4");
+  EXPECT_EQ(field(spec, "full_attention_interval"), "2");
+  EXPECT_EQ(field(spec, "partial_rotary_factor"), "0.25");
+  EXPECT_EQ(field(spec, "linear_out_proj_tiled"), "true");
+  EXPECT_THAT(field(delta_nets(25), "hidden_size"), HasSubstr("ssm.inner_size is 25"));
+  GgufSpec more = delta_nets();
+  more.metadata.push_back(GgufSpec::kv_u32("qwen35.nextn_predict_layers", 1));
+  EXPECT_EQ(field(more, "num_hidden_layers"), "1");
+}
+
+// Value heads of the file: the first of both key heads, the second of both, the third.
+TEST(GgufQwen35, HeadsComeOutOfTheirTiles) {
+  with_file(delta_nets(), [](const auto& path) {
+    const auto checkpoint = Checkpoint::open(path);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    const auto find = [&](const char* name) { return *(*checkpoint)->find(std::string("model.layers.0.") + name); };
+    EXPECT_THAT(find("linear_attn.A").row_order, ::testing::ElementsAre(0, 2, 4, 1, 3, 5));
+    const auto conv = find("linear_attn.conv1d.weight");
+    EXPECT_EQ(conv.view.shape, (Shape{56, 1, 4}));
+    ASSERT_EQ(conv.row_order.size(), 56U);
+    EXPECT_EQ(conv.row_order[31], 31) << "queries and keys stay";
+    EXPECT_EQ(conv.row_order[32 + 4], 32 + 8) << "the second head of the first key";
+    EXPECT_EQ(find("linear_attn.norm.weight").added, 0);
+    EXPECT_EQ(find("input_layernorm.weight").added, 1);
+  });
+}
+
 TEST(GgufParts, KeysAndValuesAreOneMatrix) {
   GgufSpec spec = deepseek();
   spec.tensors = {{"blk.0.attn_k_b.weight", {2, 3, 2}, 0, floats(12)}, {"blk.0.attn_v_b.weight", {3, 1, 2}, 0, floats(6)}};

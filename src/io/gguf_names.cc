@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "base/printable.h"
 
@@ -31,6 +32,34 @@ constexpr std::array<GgufRenaming, 4> kExpertsOfMixtral{{{"ffn_gate_inp", "block
                                                          {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
                                                          {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
                                                          {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}}};
+constexpr std::array<GgufRenaming, 10> kDeltaNets{{{"post_attention_norm", "post_attention_layernorm"},
+                                                   {"attn_qkv", "linear_attn.in_proj_qkv"},
+                                                   {"attn_gate", "linear_attn.in_proj_z"},
+                                                   {"ssm_alpha", "linear_attn.in_proj_a"},
+                                                   {"ssm_beta", "linear_attn.in_proj_b"},
+                                                   {"ssm_a", "linear_attn.A"},
+                                                   {"ssm_dt.bias", "linear_attn.dt_bias"},
+                                                   {"ssm_conv1d", "linear_attn.conv1d"},
+                                                   {"ssm_norm", "linear_attn.norm"},
+                                                   {"ssm_out", "linear_attn.out_proj"}}};
+constexpr std::array<GgufRenaming, 18> kDeltaNetsAndExperts{{kDeltaNets[0],
+                                                             kDeltaNets[1],
+                                                             kDeltaNets[2],
+                                                             kDeltaNets[3],
+                                                             kDeltaNets[4],
+                                                             kDeltaNets[5],
+                                                             kDeltaNets[6],
+                                                             kDeltaNets[7],
+                                                             kDeltaNets[8],
+                                                             kDeltaNets[9],
+                                                             kExperts[0],
+                                                             kExperts[1],
+                                                             kExperts[2],
+                                                             kExperts[3],
+                                                             {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+                                                             {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                                                             {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                                                             {"ffn_down_shexp", "mlp.shared_expert.down_proj"}}};
 constexpr std::array<GgufRenaming, 2> kMerged{{{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}}};
 constexpr std::array<GgufRenaming, 14> kLatent{{{"attn_q_a", "self_attn.q_a_proj"},
                                                 {"attn_q_a_norm", "self_attn.q_a_layernorm"},
@@ -213,6 +242,19 @@ constexpr GgufArchitecture kArchitectures[] = {
      .experts = true,
      .in_layer = kGatedSharedExpert},
     {.name = "qwen3", .hf_class = "Qwen3ForCausalLM", .model_type = "qwen3"},
+    {.name = "qwen35",
+     .hf_class = "Qwen3_5ForCausalLM",
+     .model_type = "qwen3_5_text",
+     .norms_hold_one = true,
+     .tiled_value_heads = true,
+     .in_layer = kDeltaNets},
+    {.name = "qwen35moe",
+     .hf_class = "Qwen3_5MoeForCausalLM",
+     .model_type = "qwen3_5_moe_text",
+     .experts = true,
+     .norms_hold_one = true,
+     .tiled_value_heads = true,
+     .in_layer = kDeltaNetsAndExperts},
     {.name = "qwen3moe", .hf_class = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .experts = true, .in_layer = kExperts},
     {.name = "qwen2vl", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2"},
     {.name = "qwen3vl", .hf_class = "Qwen3ForCausalLM", .model_type = "qwen3"},
@@ -383,7 +425,19 @@ std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architect
 }
 
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name) {
-  return architecture.norms_hold_one && hf_name.ends_with("norm.weight") ? 1.0F : 0.0F;
+  const bool one = hf_name.ends_with("norm.weight") && !hf_name.ends_with(".linear_attn.norm.weight");
+  return architecture.norms_hold_one && one ? 1.0F : 0.0F;
+}
+
+std::vector<int32_t> tiled_heads_order(int64_t rows, int64_t key_heads, int64_t value_heads, int64_t dim) {
+  std::vector<int32_t> order(rows);
+  std::iota(order.begin(), order.end(), 0);
+  const int64_t first = rows - value_heads * dim, of_key = value_heads / key_heads;
+  for (int64_t head = 0; head < value_heads; ++head) {
+    const int64_t in_file = head % of_key * key_heads + head / of_key;
+    for (int64_t i = 0; i < dim; ++i) order[first + head * dim + i] = static_cast<int32_t>(first + in_file * dim + i);
+  }
+  return order;
 }
 
 bool is_one_row_in_gguf(std::string_view hf_name) {

@@ -34,9 +34,10 @@ struct GgufArchitecture {
   bool interleaved_qk = false;       // q_proj and k_proj rows are stored in interleaved rope order
   bool experts = false;              // a mixture of experts: has "….expert_count"
   bool sigmoid_gating = false;       // its experts are scored by a sigmoid: "….expert_gating_func" is 2
-  bool norms_hold_one = false;       // norms are stored as 1 + w, where Hugging Face has w
+  bool norms_hold_one = false;       // norms are stored as 1 + w, where Hugging Face has w (a delta net's is not)
   bool layer_norm = false;           // its norms subtract the mean; their epsilon has another key
   std::optional<bool> windows = {};  // whether it has "….attention.sliding_window", where that tells two classes apart
+  bool tiled_value_heads = false;    // a delta net's value heads stand in tiles, see tiled_heads_order()
   std::span<const GgufRenaming> in_layer = {};  // what a layer's tensors are called otherwise than in llama
   std::span<const GgufJoint> joints = {};
 };
@@ -85,5 +86,10 @@ bool is_one_row_in_gguf(std::string_view hf_name);
 // The file has each head's rows as pairs (j, j + d/2) side by side; Hugging Face has the first halves, then the second. `rows` is
 // a multiple of 2 · heads.
 std::vector<int32_t> half_split_order(int64_t rows, int64_t heads);
+
+// Rows of what a delta net has for each value head, `dim` of them a head and maybe others before: row i of Hugging Face's order
+// is row order[i] of the file. Hugging Face has the value heads of a key head side by side; the file has the first of every key
+// head, then the second. `rows` is no less than value_heads · dim, and value_heads a multiple of key_heads.
+std::vector<int32_t> tiled_heads_order(int64_t rows, int64_t key_heads, int64_t value_heads, int64_t dim);
 
 }  // namespace choral::io

@@ -62,6 +62,7 @@ class GgufTranslation {
   Status exaone4();
   Status cohere();
   Status layer_types(int64_t period);
+  Status delta_nets();
   Status yarn_of_family(ConfigObject& scaling) const;
 
   const GgufFile& file_;

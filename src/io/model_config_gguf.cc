@@ -39,6 +39,7 @@ Status GgufTranslation::copy_double(std::string_view gguf, std::string_view hf, 
 
 Status GgufTranslation::sizes() {
   for (const auto& size : kGgufSizes) {
+    if (architecture_.experts && size.hf == "intermediate_size" && !has(size.gguf)) continue;  // no layer has an MLP
     CHORAL_TRY(const int64_t value, count(size.gguf));
     out_.set(size.hf, value);
   }

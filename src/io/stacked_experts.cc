@@ -55,6 +55,23 @@ Result<std::optional<StackedExperts>> stacked_beside_router(std::string_view nam
   return std::optional<StackedExperts>();
 }
 
+// Qwen3.5's; `parameter` is the last part of the name.
+Result<std::optional<StackedExperts>> beside_a_shared_gate(std::string_view name, std::string_view parameter,
+                                                           const Shape& shape) {
+  CHORAL_RETURN_IF_ERROR(check_stack(name, shape, 3));
+  StackedExperts out{.before = std::string(name.substr(0, name.size() - parameter.size())),
+                     .after = ".down_proj.weight",
+                     .experts = shape[0],
+                     .shape = {shape[1], shape[2]}};
+  if (parameter == kParameters[0]) {
+    if (shape[1] % 2 != 0) return corrupt("'{}' has {} rows, of which half are the gate's", printable(name), shape[1]);
+    out.after = ".gate_proj.weight";
+    out.second = ".up_proj.weight";
+    out.shape = {shape[1] / 2, shape[2]};
+  }
+  return std::optional(std::move(out));
+}
+
 }  // namespace
 
 Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, const Shape& shape,
@@ -64,6 +81,9 @@ Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, con
   if (at == std::string_view::npos) return stacked_beside_router(name, shape);
   const size_t begin = at + kExperts.size();
   const std::string_view last = name.substr(begin);
+  if (last == kParameters[0] || last == kParameters[1]) {
+    if (contains(std::string(name.substr(0, at)) + ".shared_expert_gate.weight")) return beside_a_shared_gate(name, last, shape);
+  }
   for (const auto parameter : kParameters) {
     if (!last.starts_with(parameter)) continue;
     for (const Form& form : kForms) {

@@ -1,5 +1,9 @@
-// Safetensors files of gpt-oss, Llama 4 and Granite's mixtures hold a parameter of all experts of a layer as one tensor. Here
-// such a tensor is taken apart into those that an expert's linear layers have, "….experts.N.gate_up_proj.…" and "….down_proj.…":
+// Safetensors files of gpt-oss, Llama 4, Granite's and Qwen3.5's mixtures hold a parameter of all experts of a layer as one
+// tensor. Here such a tensor is taken apart into those that an expert's linear layers have. Qwen3.5's, which has a gate of its
+// shared expert beside it:
+//   gate_up_proj [experts, 2·n, k]              -> gate_proj.weight [n, k], whose rows come first, and up_proj.weight
+//   down_proj [experts, n, k]                   -> down_proj.weight [n, k]
+// The others', "….experts.N.gate_up_proj.…" and "….down_proj.…"; gpt-oss's have biases beside them:
 //   gate_up_proj [experts, k, n]                -> weight [n, k], which lies transposed
 //   gate_up_proj_bias [experts, n]              -> bias [n]
 //   gate_up_proj_blocks [experts, n, k/32, 16]  -> weight_packed [n, k/2]     the nibbles and
@@ -24,11 +28,15 @@ namespace choral::io {
 
 struct StackedExperts {
   std::string before, after;  // of an expert's tensor's name, around its number: "model.layers.3.mlp.experts.", ".down_proj.bias"
+  std::string second = {};    // not empty: an expert has two tensors, one behind the other, and this is `after` of the other one
   int64_t experts = 0;
   Shape shape;              // of an expert's tensor
   bool transposed = false;  // see SourceTensor
 
-  std::string name(int64_t expert) const { return before + std::to_string(expert) + after; }
+  int64_t parts() const { return second.empty() ? 1 : 2; }
+  std::string name(int64_t expert, int64_t part = 0) const {
+    return before + std::to_string(expert) + (part == 0 ? after : second);
+  }
 };
 
 // None: a tensor of another kind. `contains` tells what else the file has: other families give these names to other things, and

@@ -48,6 +48,34 @@ float float_at(const SourceTensor& tensor, int64_t i) {
   return value;
 }
 
+TEST(StackedExperts, BesideASharedGateTheyLieAsTheyAreMultiplied) {
+  const std::string layer = "model.language_model.layers.3.mlp.";
+  File file;
+  const auto checkpoint = file.add(layer + "experts.gate_up_proj", DType::kF32, {2, 4, 3})
+                              .add(layer + "experts.down_proj", DType::kF32, {2, 3, 2})
+                              .add(layer + "shared_expert_gate.weight", DType::kF32, {1, 3})
+                              .open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  const auto first_of = [&](const std::string& name, const Shape& shape) {
+    const auto tensor = (*checkpoint)->find(kExperts + name);
+    EXPECT_TRUE(tensor.ok()) << tensor.status().message();
+    EXPECT_EQ(tensor->view.shape, shape) << name;
+    EXPECT_FALSE(tensor->transposed);
+    return float_at(*tensor, 0);
+  };
+  EXPECT_EQ(first_of("0.gate_proj.weight", {2, 3}), 0);
+  EXPECT_EQ(first_of("0.up_proj.weight", {2, 3}), 6);
+  EXPECT_EQ(first_of("1.gate_proj.weight", {2, 3}), 12);
+  EXPECT_EQ(first_of("1.up_proj.weight", {2, 3}), 18);
+  EXPECT_EQ(first_of("1.down_proj.weight", {3, 2}), 6);
+
+  File odd;
+  const auto refused = odd.add(layer + "experts.gate_up_proj", DType::kF32, {2, 3, 3})
+                           .add(layer + "shared_expert_gate.weight", DType::kF32, {1, 3})
+                           .open();
+  EXPECT_THAT(refused.status().message(), HasSubstr("has 3 rows, of which half are the gate's"));
+}
+
 TEST(StackedExperts, EachExpertHasItsPart) {
   File file;
   const auto checkpoint = file.add(kExperts + "down_proj", DType::kF32, {2, 32, 2})

@@ -35,6 +35,12 @@ constexpr Whole kWholes[] = {
     {"Qwen3VLForConditionalGeneration", "", "Qwen3ForCausalLM", "qwen3",
      R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
          "num_key_value_heads": 32, "head_dim": 128, "max_position_embeddings": 128000, "rope_theta": 5e5})"},
+    {"Qwen3_5ForConditionalGeneration", "", "Qwen3_5ForCausalLM", "qwen3_5_text",
+     R"({"vocab_size": 248320, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 32, "num_attention_heads": 16,
+         "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 32768})"},
+    {"Qwen3_5MoeForConditionalGeneration", "", "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text",
+     R"({"vocab_size": 248320, "hidden_size": 2048, "num_hidden_layers": 40, "num_attention_heads": 16, "num_key_value_heads": 2,
+         "head_dim": 256, "max_position_embeddings": 32768, "num_experts": 256, "num_experts_per_tok": 8})"},
 };
 
 // Beginnings of names in the whole model, of transformers 4 and 5, and in the half.

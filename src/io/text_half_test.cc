@@ -54,7 +54,7 @@ TEST(TextHalf, AbsentFieldsAreTheClasses) {
   EXPECT_FALSE(text->contains("vision_config"));
 }
 
-ConfigMap text_of(const std::string& json) {
+ConfigMap half_of(const std::string& json) {
   const auto text = text_half_config(*ConfigMap::parse_json(json, "config.json"));
   EXPECT_TRUE(text.ok()) << text.status().message();
   return *text;
@@ -64,9 +64,9 @@ TEST(TextHalf, TheTypeTellsMistralsHalvesApart) {
   const auto of_type = [](const std::string& type) {
     return R"({"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"hidden_size": 64)" + type + "}}";
   };
-  EXPECT_THAT(*text_of(of_type("")).get_strings("architectures"), ElementsAre("MistralForCausalLM"));
-  EXPECT_THAT(*text_of(of_type(R"(, "model_type": "mistral")")).get_strings("architectures"), ElementsAre("MistralForCausalLM"));
-  const auto newest = text_of(of_type(R"(, "model_type": "ministral3")"));
+  EXPECT_THAT(*half_of(of_type("")).get_strings("architectures"), ElementsAre("MistralForCausalLM"));
+  EXPECT_THAT(*half_of(of_type(R"(, "model_type": "mistral")")).get_strings("architectures"), ElementsAre("MistralForCausalLM"));
+  const auto newest = half_of(of_type(R"(, "model_type": "ministral3")"));
   EXPECT_THAT(*newest.get_strings("architectures"), ElementsAre("Ministral3ForCausalLM"));
   EXPECT_EQ(*newest.get_int("head_dim"), 128);
   EXPECT_EQ(*newest.get_int("hidden_size"), 64);
@@ -77,7 +77,7 @@ TEST(TextHalf, TheTypeTellsMistralsHalvesApart) {
 TEST(TextHalf, EitherHalfMayTieTheHead) {
   for (const char* whole : {"", R"(, "tie_word_embeddings": false)", R"(, "tie_word_embeddings": true)"}) {
     for (const char* half : {"", R"(, "tie_word_embeddings": false)", R"(, "tie_word_embeddings": true)"}) {
-      const auto text = text_of(fmt::format(
+      const auto text = half_of(fmt::format(
           R"({{"architectures": ["Qwen3VLForConditionalGeneration"]{}, "text_config": {{"hidden_size": 64{}}}}})", whole, half));
       const bool tied = std::string(whole).ends_with("true") || std::string(half).ends_with("true");
       EXPECT_EQ(*text.get_bool_or("tie_word_embeddings", false), tied) << whole << half;
@@ -86,24 +86,43 @@ TEST(TextHalf, EitherHalfMayTieTheHead) {
 }
 
 TEST(TextHalf, PositionsOfATextAreTheSameInEachSection) {
-  const auto old = text_of(
+  const auto old = half_of(
       R"({"architectures": ["Qwen2_5_VLForConditionalGeneration"], "hidden_size": 3584, "model_type": "qwen2_5_vl", "rope_theta": 1e6,
           "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vision_config": {}, "tie_word_embeddings": false})");
   EXPECT_THAT(*old.get_strings("architectures"), ElementsAre("Qwen2ForCausalLM"));
   EXPECT_EQ(old.find("rope_scaling")->to_json(), R"({"type": "default"})");
   EXPECT_EQ(*old.get_int("hidden_size"), 3584);
   EXPECT_FALSE(old.contains("vision_config"));
-  const auto newer = text_of(
+  const auto newer = half_of(
       R"({"architectures": ["Qwen3VLForConditionalGeneration"], "tie_word_embeddings": true,
           "text_config": {"rope_parameters": {"mrope_interleaved": true, "mrope_section": [24, 20, 20], "rope_type": "default",
                                               "rope_theta": 5e6}}})");
   EXPECT_EQ(newer.find("rope_parameters")->to_json(), R"({"rope_type": "default", "rope_theta": 5000000.0})");
   EXPECT_FALSE(newer.contains("rope_theta")) << "the class's beside the file's";
   EXPECT_TRUE(*newer.get_bool("tie_word_embeddings"));
-  const auto stretched = text_of(
+  const auto stretched = half_of(
       R"({"architectures": ["Qwen2_5_VLForConditionalGeneration"], "hidden_size": 8,
           "rope_scaling": {"type": "yarn", "factor": 4.0, "mrope_section": [16, 24, 24]}})");
   EXPECT_EQ(stretched.find("rope_scaling")->to_json(), R"({"type": "yarn", "factor": 4.0})");
+}
+
+// config.json of Qwen3.5-4B, shortened.
+TEST(TextHalf, QwensThatSeeHaveAHalfToo) {
+  const auto whole = ConfigMap::parse_json(
+      R"({"architectures": ["Qwen3_5ForConditionalGeneration"], "image_token_id": 248056, "model_type": "qwen3_5",
+          "text_config": {"hidden_size": 2560, "intermediate_size": 9216, "model_type": "qwen3_5_text",
+                          "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "mrope_section": [11, 11, 10]}},
+          "tie_word_embeddings": true, "vision_config": {"depth": 24}})",
+      "config.json");
+  ASSERT_TRUE(whole.ok());
+  const auto text = text_half_config(*whole);
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  EXPECT_THAT(*text->get_strings("architectures"), ElementsAre("Qwen3_5ForCausalLM"));
+  EXPECT_EQ(*text->get_string("model_type"), "qwen3_5_text");
+  EXPECT_EQ(*text->get_int("hidden_size"), 2560);
+  EXPECT_EQ(*text->get_int("num_hidden_layers"), 32);
+  EXPECT_EQ(*text->get_bool("tie_word_embeddings"), true);
+  EXPECT_FALSE(text->contains("vision_config"));
 }
 
 TEST(TextHalf, OtherConfigurationsStay) {

@@ -17,10 +17,11 @@ struct KvRows {
 };
 
 struct ForwardBatch {
-  platform::IndexArray<int32_t> token_ids;    // [tokens]
-  platform::IndexArray<int32_t> positions;    // [tokens], of each row in its sequence
-  std::span<const KvRows> kv_groups;          // of each group of layers
-  const lora::PunicaWrapper* lora = nullptr;  // the step's adapters; null: the base alone
+  platform::IndexArray<int32_t> token_ids;             // [tokens]
+  platform::IndexArray<int32_t> positions;             // [tokens], of each row in its sequence
+  std::span<const KvRows> kv_groups;                   // of each group of layers
+  std::span<const kernels::StateRun> state_runs = {};  // which slots the rows go through, where layers keep states
+  const lora::PunicaWrapper* lora = nullptr;           // the step's adapters; null: the base alone
 
   int64_t tokens() const { return token_ids.size(); }
 };

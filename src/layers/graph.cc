@@ -22,6 +22,8 @@ class Runner {
     s.linear->forward(ctx_, at(s.x), at(s.y), batch_.lora);
   }
   void operator()(const ActivationStep& s) const { s.activation->forward(ctx_, at(s.x), at(s.y)); }
+  void operator()(const ReorderStep& s) const { s.order->apply(ctx_, at(s.x), at(s.y)); }
+  void operator()(const GateStep& s) const { ctx_.ops.gate_rows(ctx_, at(s.gate), s.act, at(s.y)); }
   void operator()(const AddStep& s) const { ctx_.ops.add(ctx_, at(s.x), at(s.y)); }
   void operator()(const ScaleStep& s) const { ctx_.ops.scale(ctx_, at(s.x), s.factor); }
   void operator()(const ScaleByPositionStep& s) const { ctx_.ops.scale_by_position(ctx_, s.scale, batch_.positions, at(s.x)); }
@@ -118,6 +120,10 @@ class ShapeChecker {
     return (*this)(HeadsNormStep{s.k_norm, s.k});
   }
   // In place, or with the cache, which is no matrix of the step.
+  Status operator()(const ReorderStep& s) const { return s.order->check(s.x.cols, s.y.cols); }
+  Status operator()(const GateStep& s) const {
+    return s.gate.cols == 1 ? Status() : expect(ops_.add.meta, {of(s.gate), of(s.y)}, s.y);
+  }
   Status operator()(const ScaleStep&) const { return {}; }
   Status operator()(const ScaleByPositionStep&) const { return {}; }
   Status operator()(const RotaryStep&) const { return {}; }

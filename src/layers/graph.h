@@ -10,6 +10,7 @@
 
 #include "layers/activation.h"
 #include "layers/attention.h"
+#include "layers/column_order.h"
 #include "layers/linear.h"
 #include "layers/rms_norm.h"
 #include "layers/rotary_embedding.h"
@@ -73,6 +74,16 @@ struct ActivationStep {
   const GatedActivation* activation;
   Value x, y;
   Access access() const { return {{x}, {y}}; }
+};
+struct ReorderStep {  // y = x's columns in another order, or some of them; x and y are whole matrices
+  const ColumnOrder* order;
+  Value x, y;
+  Access access() const { return {{x}, {y}}; }
+};
+struct GateStep {  // y = act(gate)·y; a gate one column wide is that of the whole row
+  kernels::Activation act;
+  Value gate, y;
+  Access access() const { return {{gate, y}, {y}}; }
 };
 struct AddStep {  // y += x
   Value x, y;
@@ -153,9 +164,9 @@ struct ActivationLinearStep {  // the same of an activation
   Access access() const { return add ? Access{{x, y}, {gated, y}} : Access{{x}, {gated, y}}; }
 };
 
-using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, AddStep,
-                          ScaleStep, ScaleByPositionStep, SubtractMeanStep, PluggedStep, GatedAddStep, AddNormStep,
-                          QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
+using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, ReorderStep,
+                          GateStep, AddStep, ScaleStep, ScaleByPositionStep, SubtractMeanStep, PluggedStep, GatedAddStep,
+                          AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
 
 Access access_of(const Step& step);
 
@@ -219,6 +230,24 @@ class AttentionBlock : public Block {
  public:
   virtual KvShape kv_shape() const = 0;
   virtual void bind_kv_cache(const KvBinding& binding) = 0;
+};
+
+// What a layer keeps of a sequence however long it is: of `tail_rows` tokens the `channels` that its convolution sees, and a
+// matrix [key_dim, value_dim] for each head. Floats.
+struct StateShape {
+  int64_t tail_rows = 0, channels = 0;
+  int64_t heads = 0, key_dim = 0, value_dim = 0;
+
+  int64_t tail_floats() const { return tail_rows * channels; }
+  int64_t floats() const { return tail_floats() + heads * key_dim * value_dim; }
+};
+
+// A block that keeps one. Slots are given before the first step; which one a row goes through the step says
+// (ForwardBatch::state_runs).
+class StateBlock : public Block {
+ public:
+  virtual StateShape state_shape() const = 0;
+  virtual void bind_state(const kernels::StateView& slots) = 0;
 };
 
 }  // namespace choral::layers

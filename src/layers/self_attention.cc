@@ -11,7 +11,7 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
       qkv_proj_(builder.make<QKVParallelLinear>({.prefix = spec.prefix + ".qkv_proj",
                                                  .in = spec.hidden,
                                                  .head_dim = spec.head_dim,
-                                                 .heads = spec.heads,
+                                                 .heads = spec.output_gate ? 2 * spec.heads : spec.heads,
                                                  .kv_heads = spec.kv_heads,
                                                  .bias = spec.qkv_bias,
                                                  .merged = spec.merged_qkv})),
@@ -28,6 +28,14 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
           {.prefix = spec.prefix + ".o_proj", .in = q_size_, .out = spec.hidden, .bias = spec.output_bias})),
       qk_norm_(spec.qk_norm),
       query_scale_(spec.query_scale) {
+  if (spec.output_gate) {
+    queries_.emplace(spec.head_dim, qkv_proj_->out_features());
+    gates_ = queries_;
+    for (int64_t head = 0; head < spec.heads; ++head) {
+      queries_->add(2 * head * spec.head_dim, spec.head_dim);
+      gates_->add((2 * head + 1) * spec.head_dim, spec.head_dim);
+    }
+  }
   if (qk_norm_ == QkNorm::kNone) return;
   const auto norm = [&](std::string_view name, int64_t all_heads) {
     return make_rms_norm(builder, spec.norm_weight,
@@ -46,9 +54,12 @@ void SelfAttention::describe_head_norms(Graph& graph, Value q, Value k) const {
 }
 
 void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
-  const Value qkv = graph.matrix(q_size_ + 2 * kv_size_), attended = graph.matrix(q_size_);
-  const Value q = qkv.columns(0, q_size_), k = qkv.columns(q_size_, kv_size_), v = qkv.columns(q_size_ + kv_size_, kv_size_);
+  const int64_t k_begin = qkv_proj_->out_features() - 2 * kv_size_;
+  const Value qkv = graph.matrix(k_begin + 2 * kv_size_), attended = graph.matrix(q_size_);
+  const Value q = queries_ ? graph.matrix(q_size_) : qkv.columns(0, q_size_);
+  const Value k = qkv.columns(k_begin, kv_size_), v = qkv.columns(k_begin + kv_size_, kv_size_);
   graph.add(LinearStep{qkv_proj_.get(), x, qkv, false});
+  if (queries_) graph.add(ReorderStep{&*queries_, qkv, q});
   if (qk_norm_ == QkNorm::kEachHead) {
     describe_head_norms(graph, q, k);
   } else if (qk_norm_ == QkNorm::kAllHeads) {
@@ -60,6 +71,11 @@ void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
   if (query_scale_) graph.add(ScaleByPositionStep{*query_scale_, q});
   graph.add(WriteKvStep{&attention_, k, v});
   graph.add(AttendStep{&attention_, q, attended});
+  if (gates_) {
+    const Value gate = graph.matrix(q_size_);
+    graph.add(ReorderStep{&*gates_, qkv, gate});
+    graph.add(GateStep{kernels::Activation::kSigmoid, gate, attended});
+  }
   graph.add(LinearStep{o_proj_.get(), attended, out.y, out.add});
 }
 

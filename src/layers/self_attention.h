@@ -29,8 +29,9 @@ class SelfAttention : public AttentionBlock {
     bool merged_qkv = false;          // the checkpoint has one matrix, qkv_proj
     bool qkv_bias = false;
     bool output_bias = false;
-    bool sees_later = false;  // each token sees those after it too, see AttentionParams
-    bool sinks = false;       // the checkpoint has a score for each head that joins its softmax
+    bool output_gate = false;  // q_proj gives each head's query and then its gate: o_proj(sigmoid(gate)·attention(…))
+    bool sees_later = false;   // each token sees those after it too, see AttentionParams
+    bool sinks = false;        // the checkpoint has a score for each head that joins its softmax
     QkNorm qk_norm = QkNorm::kNone;
     std::string_view q_norm_name = "q_norm", k_norm_name = "k_norm";
     float rms_norm_eps = 1e-6F;
@@ -50,6 +51,7 @@ class SelfAttention : public AttentionBlock {
 
   const RotaryEmbedding* rotary_;
   int64_t q_size_, kv_size_;
+  std::optional<ColumnOrder> queries_, gates_;  // among the columns of qkv_proj; none: no gate
   std::unique_ptr<QKVParallelLinear> qkv_proj_;
   std::unique_ptr<AttentionSinks> sinks_;  // null: none
   Attention attention_;

@@ -32,7 +32,9 @@ struct LoRATarget {
   std::vector<TargetMember> members = {};
   std::string tied_to = {};  // a head that is the embedding of this name, seen from the other side
   int64_t in = 0;            // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
-  float stored_less = 0;     // of a norm: what files have subtracted from the weight (Gemma's: 1)
+  // Not empty: element i of the x that the layer multiplies is what files call in_order[i]. Files' matrices are turned to it.
+  std::vector<int32_t> in_order = {};
+  float stored_less = 0;  // of a norm: what files have subtracted from the weight (Gemma's: 1)
   // A linear layer that is not computed where it stands: latent attention multiplies queries by the part that makes keys. So what
   // changes a key is applied by the row that looks at it, and must be the same for all keys of a sequence.
   bool absorbed = false;

@@ -1,5 +1,6 @@
 #include "models/decoder.h"
 
+#include "layers/gated_delta_net.h"
 #include "layers/gated_mlp.h"
 #include "layers/latent_attention.h"
 #include "layers/vocab_embedding.h"
@@ -28,6 +29,7 @@ SelfAttention::Spec attention_spec(const DecoderSpec& spec, int64_t layer, const
           .merged_qkv = spec.merged_projections,
           .qkv_bias = spec.qkv_bias,
           .output_bias = spec.output_bias,
+          .output_gate = spec.attention_gate,
           .sees_later = spec.sees_later,
           .sinks = spec.attention_sinks,
           .qk_norm =
@@ -53,6 +55,19 @@ layers::LatentAttention::Spec latent_spec(const DecoderSpec& spec, const std::st
           .scale = spec.attention_scale.value_or(1),
           .bias = spec.latent->bias,
           .rotary = rotary};
+}
+
+layers::GatedDeltaNet::Spec delta_net_spec(const DecoderSpec& spec, const std::string& prefix) {
+  return {.prefix = prefix,
+          .hidden = spec.hidden,
+          .key_heads = spec.delta_net->key_heads,
+          .value_heads = spec.delta_net->value_heads,
+          .key_dim = spec.delta_net->key_dim,
+          .value_dim = spec.delta_net->value_dim,
+          .conv_taps = spec.delta_net->conv_taps,
+          .rms_norm_eps = spec.rms_norm_eps,
+          .heads_in_turns = spec.delta_net->heads_in_turns,
+          .out_proj_tiled = spec.delta_net->out_proj_tiled};
 }
 
 GatedMlp::Spec mlp_spec(const DecoderSpec& spec, const std::string& prefix) {
@@ -120,8 +135,8 @@ layers::FusedMoE::Spec moe_spec(const DecoderSpec& spec, const std::string& laye
 }
 
 struct DecoderLayer {
-  NormedBlock<layers::AttentionBlock> attention;
-  NormedBlock<layers::Block> mlp;  // or a mixture of experts
+  NormedBlock<layers::Block> attention;  // or a gated delta net
+  NormedBlock<layers::Block> mlp;        // or a mixture of experts
 };
 
 class DecoderModel : public Model {
@@ -147,7 +162,12 @@ class DecoderModel : public Model {
   const Status& status() const { return status_; }
   std::vector<layers::KvShape> kv_shapes() const override {
     std::vector<layers::KvShape> shapes;
-    for (const auto& layer : layers_) shapes.push_back(layer.attention.block->kv_shape());
+    for (const auto* block : keeping_keys_) shapes.push_back(block->kv_shape());
+    return shapes;
+  }
+  std::vector<layers::StateShape> state_shapes() const override {
+    std::vector<layers::StateShape> shapes;
+    for (const auto* block : keeping_states_) shapes.push_back(block->state_shape());
     return shapes;
   }
   int64_t hidden_size() const override { return spec_.hidden; }
@@ -161,9 +181,8 @@ class DecoderModel : public Model {
   std::vector<layers::FusionDecision> fuse(const Context& ctx, const layers::FusionConfig& config) override {
     return layers::fuse(graph_, ctx, config);
   }
-  void bind_kv_cache(int64_t layer, const layers::KvBinding& binding) override {
-    layers_[layer].attention.block->bind_kv_cache(binding);
-  }
+  void bind_kv_cache(int64_t layer, const layers::KvBinding& binding) override { keeping_keys_[layer]->bind_kv_cache(binding); }
+  void bind_state(int64_t layer, const kernels::StateView& slots) override { keeping_states_[layer]->bind_state(slots); }
 
   void forward(const Context& ctx, const ForwardBatch& batch, MatrixView<float> hidden) const override {
     embed_tokens_->lookup(ctx, batch.token_ids, hidden, batch.lora);
@@ -206,10 +225,15 @@ class DecoderModel : public Model {
     DecoderLayer layer;
     const auto& names = spec_.norm_names;
     if (spec_.pre_norms) layer.attention.norm = norm(names.attention);
-    if (spec_.latent) {
-      layer.attention.block = builder.make<layers::LatentAttention>(latent_spec(spec_, prefix + ".self_attn", rotary));
+    if (spec_.delta_net && spec_.delta_net->layers[index]) {
+      layer.attention.block =
+          keep(keeping_states_, builder.make<layers::GatedDeltaNet>(delta_net_spec(spec_, prefix + ".linear_attn")));
+    } else if (spec_.latent) {
+      layer.attention.block =
+          keep(keeping_keys_, builder.make<layers::LatentAttention>(latent_spec(spec_, prefix + ".self_attn", rotary)));
     } else {
-      layer.attention.block = builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary));
+      layer.attention.block =
+          keep(keeping_keys_, builder.make<SelfAttention>(attention_spec(spec_, index, prefix + ".self_attn", rotary)));
     }
     if (spec_.post_norms) layer.attention.post_norm = norm(names.after_attention);
     if (spec_.pre_norms && !spec_.parallel_blocks) layer.mlp.norm = norm(spec_.post_norms ? names.mlp : names.after_attention);
@@ -220,6 +244,13 @@ class DecoderModel : public Model {
     }
     if (spec_.post_norms) layer.mlp.post_norm = norm(names.after_mlp);
     return layer;
+  }
+
+  // Notes the block among those of its kind.
+  template <class Kind, class Block>
+  static std::unique_ptr<Block> keep(std::vector<Kind*>& kind, std::unique_ptr<Block> block) {
+    kind.push_back(block.get());
+    return block;
   }
 
   void describe() {
@@ -246,6 +277,8 @@ class DecoderModel : public Model {
   std::unique_ptr<layers::VocabParallelEmbedding> embed_tokens_;
   std::unique_ptr<RMSNorm> norm_;
   std::vector<DecoderLayer> layers_;
+  std::vector<layers::AttentionBlock*> keeping_keys_;  // of those, in order
+  std::vector<layers::StateBlock*> keeping_states_;
   std::unique_ptr<layers::ParallelLMHead> lm_head_;  // or of classes; null when its weights are the embedding's
   std::unique_ptr<layers::LogitsProcessor> logits_;  // null without a head
   std::unique_ptr<layers::EmbeddingLayers> embedding_layers_;

@@ -50,6 +50,16 @@ struct NormNames {
   std::string_view mlp = "pre_feedforward_layernorm", after_mlp = "post_feedforward_layernorm";
 };
 
+// Layers that keep a state and no keys, where a family has them among those with attention (layers/gated_delta_net.h).
+struct DeltaNetSpec {
+  int64_t key_heads = 0, value_heads = 0;
+  int64_t key_dim = 0, value_dim = 0;
+  int64_t conv_taps = 0;
+  bool heads_in_turns = false;    // the checkpoint has in_proj_qkvz and in_proj_ba
+  bool out_proj_tiled = false;    // the file has out_proj's columns in tiles, see GatedDeltaNet
+  std::vector<bool> layers = {};  // which of the model's they are
+};
+
 struct DecoderSpec {
   int64_t hidden = 0;
   int64_t intermediate = 0;
@@ -62,7 +72,8 @@ struct DecoderSpec {
   float rms_norm_eps = 1e-6f;
   std::string hidden_act = "silu";
   bool qkv_bias = false;
-  bool output_bias = false;  // of o_proj
+  bool output_bias = false;     // of o_proj
+  bool attention_gate = false;  // q_proj gives each head's query and gate, see SelfAttention
   bool attention_sinks = false;
   bool sees_later = false;  // each token sees those after it too, in its window: of models that give no text
   bool mlp_bias = false;
@@ -71,7 +82,6 @@ struct DecoderSpec {
   layers::QkNorm qk_norm = layers::QkNorm::kNone;
   layers::NormWeight norm_weight = layers::NormWeight::kPlain;  // how every norm's weight is stored
   bool post_norms = false;                    // h += norm(block(norm(h))): what a block gives is normed too, before it is added
-  float residual_multiplier = 1;              // of what a block gives, before it is added
   std::optional<float> attention_scale = {};  // of q·k; none: 1/sqrt(head_dim)
   float attention_softcap = 0;                // > 0: of q·k, see AttentionParams
   float logit_softcap = 0;                    // > 0: of the logits
@@ -89,6 +99,7 @@ struct DecoderSpec {
 
   std::optional<MoeSpec> moe = {};
   std::optional<LatentSpec> latent = {};
+  std::optional<DeltaNetSpec> delta_net = {};
   bool tie_word_embeddings = false;
   std::string mlp_block = "mlp";                                     // what the MLP is called in a layer
   std::vector<layers::EmbeddingLayers::Spec> embedding_layers = {};  // behind the pooling of hidden states

@@ -10,6 +10,9 @@ Result<std::unique_ptr<Model>> make_llama4(const io::ConfigMap& config, const Mo
 Result<std::unique_ptr<Model>> make_mistral(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_qwen3_5(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_qwen3_5_moe(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_qwen3_next(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_phi3(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen2_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3_moe(const io::ConfigMap& config, const ModelOptions& options);

@@ -26,7 +26,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  virtual std::vector<layers::KvShape> kv_shapes() const = 0;  // of each layer
+  virtual std::vector<layers::KvShape> kv_shapes() const = 0;                  // of each layer that keeps keys
+  virtual std::vector<layers::StateShape> state_shapes() const { return {}; }  // of each that keeps a state
   virtual int64_t hidden_size() const = 0;
   virtual int64_t vocab_size() const = 0;
   virtual Head head() const = 0;
@@ -39,7 +40,9 @@ class Model {
   // Once, when every module is processed: fuses what the context's device has fused operators for. What was decided, and why.
   virtual std::vector<layers::FusionDecision> fuse(const platform::Context& ctx, const layers::FusionConfig& config) = 0;
 
+  // By their places in kv_shapes() and in state_shapes().
   virtual void bind_kv_cache(int64_t layer, const layers::KvBinding& binding) = 0;
+  virtual void bind_state(int64_t, const kernels::StateView&) {}
   // hidden [tokens, hidden]: the last layer's output after the final norm.
   virtual void forward(const platform::Context& ctx, const layers::ForwardBatch& batch, MatrixView<float> hidden) const = 0;
   // Rows `rows` (ascending) of hidden, as forward() gave it for `batch` -> logits [rows, vocab], or wider by what rows' adapters

@@ -31,12 +31,6 @@ std::string llama(const std::string& more = "") {
          more + "}";
 }
 
-std::string of_class(const std::string& name, const std::string& more = "") {
-  const std::string usual = llama(more), was = "LlamaForCausalLM";
-  const size_t at = usual.find(was);
-  return usual.substr(0, at) + name + usual.substr(at + was.size());
-}
-
 TEST_F(ModelsTest, BuildsWhatTheConfigSays) {
   const auto model = make(llama());
   ASSERT_TRUE(model.ok()) << model.status().to_string();
@@ -117,45 +111,6 @@ TEST_F(ModelsTest, EachFamilyHasItsWindows) {
   EXPECT_EQ(windows(mixture("MistralForCausalLM", R"(, "sliding_window": 16,
       "layer_types": ["full_attention", "sliding_attention", "full_attention"])")),
             (Windows{0, 16, 0}));
-}
-
-TEST_F(ModelsTest, WhoSeesWhatComesAfterGivesNoText) {
-  const auto status = make(llama(R"(, "is_causal": false)")).status();
-  EXPECT_EQ(status.code(), Code::kUnsupported);
-  EXPECT_NE(status.message().find("config.json: is_causal"), std::string::npos) << status.message();
-  EXPECT_FALSE((*make(llama(R"(, "is_causal": true)")))->sees_later());
-  EXPECT_TRUE((*make(of_class("LlamaModel", R"(, "is_causal": false)")))->sees_later());
-}
-
-TEST_F(ModelsTest, AFamilysClassesDifferByWhatStandsOnTheLayers) {
-  const auto head = [this](const std::string& name, const std::string& more = "") {
-    return (*make(of_class(name, more)))->head();
-  };
-  EXPECT_EQ(head("LlamaForCausalLM").kind, HeadKind::kTokens);
-  EXPECT_EQ(head("LlamaModel").kind, HeadKind::kNone);
-  const auto two = head("LlamaForSequenceClassification");
-  EXPECT_EQ(two.kind, HeadKind::kClasses);
-  EXPECT_EQ(two.classes, 2) << "what transformers takes for granted";
-  EXPECT_EQ(head("LlamaForSequenceClassification", R"(, "num_labels": 1)").classes, 1);
-  EXPECT_EQ(head("LlamaForSequenceClassification", R"(, "id2label": {"0": "a", "1": "b", "2": "c"})").classes, 3);
-  EXPECT_EQ(make(of_class("LlamaForSequenceClassification", R"(, "num_labels": 0)")).status().code(), Code::kCorrupt);
-  EXPECT_EQ(make(of_class("LlamaForTokenClassification")).status().code(), Code::kUnsupported);
-  EXPECT_EQ(make(of_class("Model")).status().code(), Code::kUnsupported);
-  std::vector<std::string> heads;
-  const auto classifier = make(of_class("LlamaForSequenceClassification"));
-  for (const auto* module : (*classifier)->modules()) {
-    if (!module->prefix().starts_with("model.")) heads.push_back(module->prefix());
-  }
-  EXPECT_EQ(heads, std::vector<std::string>{"score"});
-}
-
-TEST_F(ModelsTest, LayersBehindThePoolingFitEachOther) {
-  const auto model = make(of_class("LlamaModel", R"(, "embedding_layers": [{"in_features": 64, "out_features": 32},
-                                                                          {"in_features": 32, "out_features": 8, "bias": true}])"));
-  ASSERT_TRUE(model.ok()) << model.status().to_string();
-  EXPECT_EQ((*model)->embedding_layers().size(64), 8);
-  const auto unfit = make(of_class("LlamaModel", R"(, "embedding_layers": [{"in_features": 32, "out_features": 8}])"));
-  EXPECT_EQ(unfit.status().code(), Code::kCorrupt);
 }
 
 TEST_F(ModelsTest, LayerTypesAreKnownOrRefused) {
@@ -433,6 +388,61 @@ TEST_F(ModelsTest, WhatGptOssCannotDoIsNamed) {
     lacking.replace(lacking.find(key), key.size(), "absent");
     EXPECT_NE(refusal(lacking).find(key + " is missing"), std::string::npos) << key;
   }
+}
+
+std::string delta_nets(const std::string& architecture, const std::string& more = "") {
+  return R"({"architectures": [")" + architecture + R"("], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 8,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 256,
+             "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 8, "linear_value_head_dim": 16)" +
+         more + "}";
+}
+
+TEST_F(ModelsTest, ThreeOfFourLayersKeepAStateAndNoKeys) {
+  const auto model = make(delta_nets("Qwen3_5ForCausalLM"));
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  const auto kv = (*model)->kv_shapes();
+  ASSERT_EQ(kv.size(), 2u);
+  EXPECT_EQ(kv[0].key_dim, 256) << "the class's head_dim";
+  const auto states = (*model)->state_shapes();
+  ASSERT_EQ(states.size(), 6u);
+  EXPECT_EQ(states[0].tail_floats(), 3 * (2 * 2 * 8 + 6 * 16));
+  EXPECT_EQ(states[0].floats(), states[0].tail_floats() + 6 * 8 * 16);
+  EXPECT_EQ((*make(delta_nets("Qwen3_5ForCausalLM", R"(, "full_attention_interval": 2)")))->state_shapes().size(), 4u);
+}
+
+TEST_F(ModelsTest, DeltaNetsOfMixturesHaveTheNamesOfTheirFamily) {
+  const auto prefixes = [&](const std::string& architecture) {
+    const auto model = make(delta_nets(architecture, R"(, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                           "shared_expert_intermediate_size": 32)"));
+    EXPECT_TRUE(model.ok()) << model.status().to_string();
+    std::string all;
+    for (const auto& target : (*model)->lora_targets()) {
+      for (const auto& member : target.members) all += member.name + "\n";
+    }
+    return all;
+  };
+  const std::string next = prefixes("Qwen3NextForCausalLM"), moe = prefixes("Qwen3_5MoeForCausalLM");
+  for (const char* name : {"0.linear_attn.in_proj_qkvz", "0.linear_attn.in_proj_ba", "0.linear_attn.out_proj"}) {
+    EXPECT_NE(next.find(name), std::string::npos) << name;
+  }
+  for (const char* name : {"0.linear_attn.in_proj_qkv\n", "0.linear_attn.in_proj_z\n", "0.linear_attn.in_proj_a\n",
+                           "0.linear_attn.in_proj_b\n", "0.mlp.shared_expert.gate_proj", "0.mlp.shared_expert_gate"}) {
+    EXPECT_NE(moe.find(name), std::string::npos) << name;
+  }
+  for (const auto& all : {next, moe}) {
+    EXPECT_EQ(all.find("conv1d"), std::string::npos) << "no adapter changes a convolution";
+  }
+}
+
+TEST_F(ModelsTest, WhatDeltaNetsCannotDoIsNamed) {
+  const auto message = [&](const std::string& more) { return make(delta_nets("Qwen3_5ForCausalLM", more)).status().message(); };
+  EXPECT_NE(message(R"(, "linear_conv_kernel_dim": 17)").find("linear_conv_kernel_dim"), std::string::npos);
+  EXPECT_NE(message(R"(, "hidden_act": "gelu_pytorch_tanh")").find("silu"), std::string::npos);
+  EXPECT_NE(message(R"(, "layer_types": ["linear_attention"])").find("layer_types has 1 entries"), std::string::npos);
+  EXPECT_NE(message(R"(, "full_attention_interval": 9)").find("full_attention"), std::string::npos);
+  std::string odd = delta_nets("Qwen3_5ForCausalLM");
+  odd.replace(odd.find("\"linear_num_key_heads\": 2"), 25, "\"linear_num_key_heads\": 4");
+  EXPECT_NE(make(odd).status().message().find("linear_num_value_heads"), std::string::npos);
 }
 
 TEST_F(ModelsTest, AlternatingWindowsAreTheFilesOrThePattern) {

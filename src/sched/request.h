@@ -11,6 +11,7 @@
 
 #include "cache/block_table.h"
 #include "cache/prefix_key.h"
+#include "cache/state_slots.h"
 #include "choral/types.h"
 #include "lora/adapter_ids.h"
 
@@ -60,6 +61,12 @@ struct Request {
   int32_t preemption_count = 0;
   bool adapter_failed = false;                  // ended (kError) by AdapterGate::acquire(): the engine tells the client why
   std::vector<cache::BlockTable> block_tables;  // of each group of layers
+  // Of the layers that keep a state, places that it holds while it runs (cache/state_slots.h); kNoSlot: none.
+  int32_t state_slot = cache::kNoSlot;  // its own
+  int32_t state_from = cache::kNoSlot;  // where its state is: there, or in kept_slot, or in one that keeps an adopted prefix's
+  int32_t kept_slot = cache::kNoSlot;   // its state behind kept_tokens, which are whole blocks
+  int32_t kept_tokens = 0;              // 0: nothing sound
+  int32_t named_tokens = 0;             // others find the state behind so many
   cache::PrefixChain prefix_chain;
 
   std::span<const int32_t> prompt() const { return std::span(tokens).first(prompt_count); }

@@ -26,6 +26,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, const cache::KvPoolShape& po
       watermark_blocks_(config.watermark_blocks >= 0 ? config.watermark_blocks : pool.blocks / 100),
       gate_(gate),
       cache_(pool, most_step_tokens(config), config.enable_prefix_caching),
+      states_(pool.state_slots),
       waiting_(config) {
   const size_t most_live = static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs);
   running_.reserve(config.max_num_seqs);
@@ -105,7 +106,8 @@ void Scheduler::leave_running(Request& request) {
 }
 
 void Scheduler::plan_chunk(Request& request, StepPlan& plan) {
-  plan.add(request, std::min({request.remaining(), budget_left(plan), most_step_tokens(config_)}));
+  PlanItem& item = plan.add(request, std::min({request.remaining(), budget_left(plan), most_step_tokens(config_)}));
+  if (states_.wanted()) plan_state(item);
   request.in_flight = true;
 }
 
@@ -114,7 +116,9 @@ void Scheduler::preempt_last() {
   CHORAL_CHECK(!victim.in_flight, "a request of this plan cannot be preempted");
   running_.pop_back();
   leave_running(victim);
+  if (states_.wanted()) name_state(victim, /*leaves=*/true);
   cache_.release(victim.block_tables);
+  give_states_back(victim);
   victim.status = RequestStatus::kPreempted;
   victim.computed_count = 0;
   victim.published_blocks = 0;
@@ -154,6 +158,7 @@ void Scheduler::end_step(const StepPlan& plan, bool computed) {
     Request& request = *item.request;
     CHORAL_CHECK(request.in_flight, "a plan ended that is not the last one of schedule()");
     request.in_flight = false;
+    if (states_.wanted()) move_state(item, computed);
     if (computed) set_computed(request, request.computed_count + item.token_count);
     if (request.finished()) retire(request);
   }
@@ -162,10 +167,12 @@ void Scheduler::end_step(const StepPlan& plan, bool computed) {
 void Scheduler::share(Request& request) {
   if (!cache_.prefix_caching() || !request.prefix_root || request.is_distrusted) return;
   const int32_t full = request.computed_count / cache_.block_tokens();
-  if (full <= request.published_blocks) return;
-  extend_prefix_chain(request);
-  cache_.publish(request.prefix_chain, request.block_tables, request.published_blocks, full);
-  request.published_blocks = full;
+  if (full > request.published_blocks) {
+    extend_prefix_chain(request);
+    cache_.publish(request.prefix_chain, request.block_tables, request.published_blocks, full);
+    request.published_blocks = full;
+  }
+  if (states_.wanted()) name_state(request, /*leaves=*/false);
 }
 
 void Scheduler::set_computed(Request& request, int32_t count) {
@@ -233,7 +240,9 @@ bool Scheduler::cancel(RequestId id) {
 }
 
 void Scheduler::retire(Request& request) {
+  if (states_.wanted()) name_state(request, /*leaves=*/true);
   cache_.release(request.block_tables);
+  give_states_back(request);
   if (request.holds_adapter) gate_->release(request);
   request.holds_adapter = false;
   const auto owner = requests_.find(request.id);

@@ -8,6 +8,9 @@
 // and later recomputes prompt and outputs as one prompt (the prefix cache may give most of it back). A request never preempts a
 // more urgent one; the least urgent itself just pauses. The longest waiting request is promoted, so that none starves, but for
 // those in the background: of them one a step is preempted while another finds no room.
+// States. Where layers keep a state of a sequence, a request holds a place for its own while it runs, and one more for what it
+// was behind its last whole block. The latter gets that block's name at the end of the prompt, every kStateTokens tokens of a
+// long one and at the end of the answer; then others find the prefix. A prefix is found as far as a state behind it is.
 // Adapters. A request runs once its adapter is in memory and at most max_loras distinct ones run. A request that must wait for
 // that lets others go ahead, until most_overtaking of them did or it is promoted. Then no later request takes a further adapter,
 // nor the blocks of those who have one, before it has its own. A hold on an adapter lasts from admission to the end, through
@@ -24,6 +27,7 @@
 
 #include "base/status.h"
 #include "cache/kv_cache_manager.h"
+#include "cache/state_slots.h"
 #include "sched/adapter_gate.h"
 #include "sched/fair_share.h"
 #include "sched/request.h"
@@ -108,6 +112,7 @@ class Scheduler {
   const SchedulerStats& stats() const { return stats_; }
   const SchedulerConfig& config() const { return config_; }
   const cache::KVCacheManager& cache() const { return cache_; }
+  const cache::StateSlots& states() const { return states_; }
 
  private:
   Status check_fits(const Request& request) const;
@@ -133,6 +138,13 @@ class Scheduler {
   void make_way();
   void promote_longest_waiting();
   void end_step(const StepPlan& plan, bool computed);
+  cache::PrefixMatch find_prefix(const Request& request) const;
+  int32_t state_behind(const Request& request, cache::PrefixMatch match) const;
+  void begin_state(Request& request, int32_t adopted, int32_t adopted_tokens);
+  void plan_state(PlanItem& item);
+  void move_state(const PlanItem& item, bool computed);
+  void name_state(Request& request, bool leaves);
+  void give_states_back(Request& request);
   static void set_computed(Request& request, int32_t count);
   void extend_prefix_chain(Request& request);
   void retire(Request& request);
@@ -141,6 +153,7 @@ class Scheduler {
   int32_t watermark_blocks_;
   AdapterGate* gate_;
   cache::KVCacheManager cache_;
+  cache::StateSlots states_;
   FairShare shares_;
   WaitingQueue waiting_;
   std::vector<Request*> running_;  // most urgent first

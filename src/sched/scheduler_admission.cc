@@ -148,7 +148,7 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   // Prompt logprobs need the logits of every prompt token, so every one is computed.
   const bool takes_prefix = !request.wants_prompt_logprobs && !request.computes_all;
   if (takes_prefix) {
-    match = cache_.find_prefix(request.prefix_chain, request.token_count());
+    match = find_prefix(request);
     if (shares_pending_prefix(request, match.blocks)) {
       request.deferred_step = step_;
       ++stats_.deferrals;
@@ -159,6 +159,8 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   const int64_t needed = cache_.blocks_to_begin(match, request.token_count());
   const int32_t kept_free = running_.empty() ? 0 : watermark_blocks_;
   if (needed + kept_free > cache_.free_blocks()) return Admission::kNoRoom;
+  if (states_.wanted() && states_.free_count() == 0) return Admission::kNoRoom;
+  const int32_t adopted = state_behind(request, match);
   const int32_t cached_tokens = match.blocks * cache_.block_tokens();
   if (!config_.enable_chunked_prefill && request.token_count() - cached_tokens > budget_left(plan)) return Admission::kNoRoom;
   // Last of all: what is held from here on is held by a request that runs.
@@ -171,6 +173,7 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   waiting_.remove(request);
   cache_.adopt_prefix(request.prefix_chain, match, request.block_tables);
   CHORAL_CHECK(cache_.grow(request.block_tables, cached_tokens, request.token_count()), "free KV blocks were miscounted");
+  if (states_.wanted()) begin_state(request, adopted, cached_tokens);
   request.status = RequestStatus::kRunning;
   set_computed(request, cached_tokens);
   request.published_blocks = match.blocks;
@@ -237,11 +240,16 @@ bool Scheduler::exceeds_max_loras(const Request& request) const {
 bool Scheduler::shares_pending_prefix(const Request& request, int32_t cached_blocks) const {
   const int32_t last = cached_blocks + kWorthWaitingBlocks - 1;
   if (last >= std::min(request.prefix_chain.size(), (request.token_count() - 1) / cache_.block_tokens())) return false;
+  // What an other offers: blocks, or states behind blocks, which it names at the end of its prompt at the latest.
+  const auto may_offer = [&](const Request& other) {
+    if (!states_.wanted()) return other.published_blocks <= cached_blocks;
+    return other.computed_count < other.prompt_count && other.named_tokens / cache_.block_tokens() <= cached_blocks;
+  };
   return std::any_of(running_.begin(), running_.end(), [&](const Request* other) {
     // Equal keys of block `last` mean equal blocks up to it. Published but not found: the content was dropped, nothing will come.
     // A less urgent request is not waited for: it may be slow.
-    return other->published_blocks <= cached_blocks && last < other->prefix_chain.size() &&
-           other->prefix_chain[last] == request.prefix_chain[last] && more_urgent(*other, request, config_.policy);
+    return may_offer(*other) && last < other->prefix_chain.size() && other->prefix_chain[last] == request.prefix_chain[last] &&
+           more_urgent(*other, request, config_.policy);
   });
 }
 

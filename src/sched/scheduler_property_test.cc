@@ -186,7 +186,10 @@ void check_answers(const SimulatedEngine& engine) {
 
 RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   const SchedulerConfig config = random_config();
-  const cache::KvPoolShape pool{.blocks = *rc::gen::inRange(2, 32), .block_tokens = kBlockTokens, .windows = random_windows()};
+  const cache::KvPoolShape pool{.blocks = *rc::gen::inRange(2, 32),
+                                .block_tokens = kBlockTokens,
+                                .windows = random_windows(),
+                                .state_slots = *rc::gen::element(0, 0, 1, 3, 8)};
   SimulatedResidency memory = random_residency();
   SimulatedResidency* const residency = *rc::gen::inRange(0, 4) == 0 ? nullptr : &memory;
   SimulatedEngine engine(config, pool, residency);
@@ -266,6 +269,8 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   RC_ASSERT(scheduler.running_adapter_count() == 0);
   RC_ASSERT(engine.finished.size() == added);
   RC_ASSERT(scheduler.cache().free_blocks() == pool.blocks);
+  RC_ASSERT(scheduler.states().free_count() == std::max(pool.state_slots, 1));
+  RC_CLASSIFY(scheduler.states().named() > 0, "kept states");
   for (cache::BlockId block = 0; block < pool.blocks; ++block) RC_ASSERT(scheduler.cache().ref_count(block) == 0);
   RC_CLASSIFY(scheduler.stats().preemptions > 0, "preemption");
   RC_CLASSIFY(scheduler.stats().promotions > 0, "promotion");

@@ -1,8 +1,8 @@
 // A model for tests of the scheduler: its "KV" of a position is a hash of everything before it, kept in simulated blocks, and its
 // next token is drawn from the KV of the last position. Reading KV that is missing, stale or another request's gives a wrong
 // hash and fails at once; writing into a block that somebody else holds too fails as well. Each group of layers keeps its own, of
-// which the tokens see what its window shows. So the answers of a request must be the same whatever the scheduler does: chunks,
-// preemption, prefix cache, neighbours. Tests only.
+// which the tokens see what its window shows. A layer that keeps a state has the hash so far in the request's slot. So the
+// answers of a request must be the same whatever the scheduler does: chunks, preemption, prefix cache, neighbours. Tests only.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,7 +26,8 @@ class SimulatedEngine {
       : scheduler(config, pool, residency),
         residency_(residency),
         pool_(pool),
-        kv_(static_cast<size_t>(pool.blocks) * static_cast<size_t>(pool.block_tokens)) {}
+        kv_(static_cast<size_t>(pool.blocks) * static_cast<size_t>(pool.block_tokens)),
+        states_(static_cast<size_t>(pool.state_slots)) {}
 
   // As the engine takes a request in. On error it is left as it was.
   Status add(std::unique_ptr<Request>&& request) {
@@ -52,11 +53,17 @@ class SimulatedEngine {
       if (end > request.token_count()) return "a chunk ends behind the known tokens";
       uint64_t expected = 0;
       for (int32_t p = 0; p < end; ++p) {
+        if (p == item.first_token && !states_.empty() &&
+            (item.state_from == cache::kNoSlot ? 0 : states_[item.state_from]) != expected) {
+          return fmt::format("request {} goes on with another's state at {}", request.id, p);
+        }
+        if (item.kept_rows > 0 && p == item.first_token + item.kept_rows) states_[item.kept_slot] = expected;
         expected = mix_position(expected, request, p, request.tokens[p]);
         for (int32_t group = 0; group < pool_.groups(); ++group) {
           if (auto fault = run_position(item, group, p, expected); !fault.empty()) return fault;
         }
       }
+      if (!states_.empty()) states_[item.kept_rows == item.token_count ? item.kept_slot : request.state_slot] = expected;
     }
     return "";
   }
@@ -142,6 +149,7 @@ class SimulatedEngine {
   SimulatedResidency* residency_;
   cache::KvPoolShape pool_;
   std::vector<uint64_t> kv_;
+  std::vector<uint64_t> states_;  // of slots
   std::vector<int32_t> accepted_;
 };
 

@@ -19,7 +19,7 @@ void StepPlan::clear() {
   new_prompt_tokens_ = 0;
 }
 
-void StepPlan::add(Request& request, int32_t token_count) {
+PlanItem& StepPlan::add(Request& request, int32_t token_count) {
   CHORAL_CHECK(token_count > 0 && token_count <= request.remaining(), "a planned chunk must lie inside the known tokens");
   PlanItem item;
   item.request = &request;
@@ -37,6 +37,7 @@ void StepPlan::add(Request& request, int32_t token_count) {
   total_tokens_ += token_count;
   new_prompt_tokens_ += item.new_prompt_tokens;
   if (item.is_decode) ++decode_tokens_;
+  return items_.back();
 }
 
 void StepPlan::group() {

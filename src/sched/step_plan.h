@@ -25,6 +25,10 @@ struct PlanItem {
   int32_t new_prompt_tokens = 0;       // prompt tokens that no earlier step had: from request->prompt_done_count on
   bool needs_prompt_logprobs = false;  // wanted, and some of its prompt tokens are new
   bool is_decode = false;              // just the one token sampled last
+  // Where layers keep a state: the rows begin with that of state_from (kNoSlot: of nothing). That behind the first kept_rows of
+  // them, if any, goes to kept_slot, and that behind the others, if any, to the request's own.
+  int32_t state_from = cache::kNoSlot, kept_slot = cache::kNoSlot;
+  int32_t kept_rows = 0;
 };
 
 class StepPlan {
@@ -42,7 +46,7 @@ class StepPlan {
   int32_t new_prompt_tokens() const { return new_prompt_tokens_; }           // each prompt token once
 
   // The scheduler's side: add the items in order of urgency, then group().
-  void add(Request& request, int32_t token_count);
+  PlanItem& add(Request& request, int32_t token_count);
   void group();
 
  private:

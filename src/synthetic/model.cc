@@ -13,7 +13,7 @@ struct NamedShape {
 };
 
 // With fewer layers where a whole model would not fit into a usual machine: what a layer costs is the same.
-constexpr std::array<NamedShape, 6> kShapes{{
+constexpr std::array<NamedShape, 8> kShapes{{
     {"135m",  // SmolLM2-135M
      R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
          "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 49152, "rms_norm_eps": 1e-5,
@@ -37,6 +37,19 @@ constexpr std::array<NamedShape, 6> kShapes{{
          "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "rms_norm_eps": 1e-6,
          "max_position_embeddings": 40960, "rope_theta": 1e6, "num_experts": 128, "num_experts_per_tok": 8,
          "moe_intermediate_size": 768, "norm_topk_prob": true, "eos_token_id": 2})"},
+    {"qwen3.5-4b",  // 8 of its 32 layers
+     R"({"architectures": ["Qwen3_5ForCausalLM"], "hidden_size": 2560, "intermediate_size": 9216, "num_hidden_layers": 8,
+         "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248320, "rms_norm_eps": 1e-6,
+         "max_position_embeddings": 262144, "rope_theta": 1e7, "partial_rotary_factor": 0.25, "linear_num_key_heads": 16,
+         "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+         "tie_word_embeddings": true, "eos_token_id": 2})"},
+    {"qwen3.6-35b-a3b",  // 4 of its 40 layers
+     R"({"architectures": ["Qwen3_5MoeForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
+         "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 248320, "rms_norm_eps": 1e-6,
+         "max_position_embeddings": 262144, "rope_theta": 1e7, "partial_rotary_factor": 0.25, "linear_num_key_heads": 16,
+         "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+         "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+         "eos_token_id": 2})"},
     {"deepseek-v2-lite",  // 4 of its 27 layers
      R"({"architectures": ["DeepseekV2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 4,
          "num_attention_heads": 16, "num_key_value_heads": 16, "kv_lora_rank": 512, "qk_nope_head_dim": 128,

@@ -223,6 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Family{"tiny-cohere2", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all"},
                       Family{"tiny-deepseek-v2", "-lora-all", {.old_latent = true}}, Family{"tiny-deepseek-v3", "-lora-mla"},
                       Family{"tiny-deepseek-v3", "-lora-mla", {.old_latent = true}}, Family{"tiny-gpt-oss", "-lora-all"},
+                      Family{"tiny-qwen3-5", "-lora-all"}, Family{"tiny-qwen3-5-moe", "-lora-all"},
                       Family{"tiny-gpt-oss", "-lora-all", {.mxfp4_experts = true}}),
     [](const auto& tested) {
       std::string name = std::string(tested.param.model).substr(5);

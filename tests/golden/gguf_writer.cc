@@ -26,6 +26,7 @@ struct Stored {
 };
 
 bool is_gemma(const Json& config) { return config.at("model_type").get<std::string>().starts_with("gemma"); }
+bool has_delta_nets(const Json& config) { return config.contains("linear_num_key_heads"); }
 
 // "model.layers.1.mlp.experts.3.up_proj.weight" -> "blk.1.ffn_up_exps.weight"; empty: no expert's.
 std::string stacked_name(const std::string& name) {
@@ -104,6 +105,23 @@ Names family_names(const Json& config) {
             {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
             {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
   }
+  if (has_delta_nets(config)) {
+    return {{"post_attention_layernorm", "post_attention_norm"},
+            {"linear_attn.in_proj_qkv", "attn_qkv"},
+            {"linear_attn.in_proj_z", "attn_gate"},
+            {"linear_attn.in_proj_a", "ssm_alpha"},
+            {"linear_attn.in_proj_b", "ssm_beta"},
+            {"linear_attn.A_log", "ssm_a"},
+            {"linear_attn.dt_bias", "ssm_dt.bias"},
+            {"linear_attn.conv1d", "ssm_conv1d"},
+            {"linear_attn.norm", "ssm_norm"},
+            {"linear_attn.out_proj", "ssm_out"},
+            {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+            {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+            {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+            {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+            {"mlp.gate.", "ffn_gate_inp."}};
+  }
   return {{"self_attn.q_a_layernorm", "attn_q_a_norm"},
           {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
           {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
@@ -154,6 +172,7 @@ std::string architecture_name(const Json& config) {
   if (type == "ernie4_5_moe") return "ernie4_5-moe";
   if (type == "minimax_m2") return "minimax-m2";
   if (type == "llama4_text") return "llama4";
+  if (type.starts_with("qwen3_5")) return config.contains("num_experts") ? "qwen35moe" : "qwen35";
   return type == "gemma3_text" ? "gemma3" : type == "qwen3_moe" ? "qwen3moe" : type == "gpt_oss" ? "gpt-oss" : type;
 }
 
@@ -172,6 +191,48 @@ Stored permuted(const Stored& from, size_t heads) {
   return to;
 }
 
+// The parts of value heads among a tensor's first dimension, of `size` bytes an index: numpy's reshape(key_heads, of_key,
+// …).swapaxes.
+void tile_heads(char* begin, size_t size, size_t dim, const Json& config) {
+  const size_t key_heads = config.at("linear_num_key_heads"),
+               of_key = config.at("linear_num_value_heads").get<size_t>() / key_heads;
+  const std::string grouped(begin, key_heads * of_key * dim * size);
+  for (size_t key = 0; key < key_heads; ++key) {
+    for (size_t i = 0; i < of_key; ++i) {
+      std::memcpy(begin + (i * key_heads + key) * dim * size, grouped.data() + (key * of_key + i) * dim * size, dim * size);
+    }
+  }
+}
+
+// What llama.cpp's converter makes of a delta net's tensors.
+Stored of_delta_net(const std::string& name, Stored tensor, const Json& config) {
+  const size_t at = name.find("linear_attn.");
+  if (at == name.npos) return tensor;
+  const std::string part = name.substr(at + 12);
+  const size_t heads = config.at("linear_num_value_heads"), dim = config.at("linear_value_head_dim");
+  const auto of_heads = [&](size_t head_dim) {
+    const size_t size = tensor.row_size();
+    tile_heads(tensor.bytes.data() + (static_cast<size_t>(tensor.shape[0]) - heads * head_dim) * size, size, head_dim, config);
+  };
+  if (part.starts_with("in_proj_qkv") || part.starts_with("in_proj_z") || part.starts_with("conv1d")) of_heads(dim);
+  if (part.starts_with("in_proj_a") || part.starts_with("in_proj_b") || part == "A_log" || part == "dt_bias") of_heads(1);
+  if (part == "A_log") {
+    for (size_t i = 0; i < heads; ++i) {
+      float value;
+      std::memcpy(&value, tensor.bytes.data() + i * sizeof value, sizeof value);
+      value = -std::exp(value);
+      std::memcpy(tensor.bytes.data() + i * sizeof value, &value, sizeof value);
+    }
+  }
+  if (part.starts_with("conv1d")) tensor.shape = {tensor.shape[0], tensor.shape[2]};
+  if (part.starts_with("out_proj")) {
+    for (int64_t row = 0; row < tensor.shape[0]; ++row) {
+      tile_heads(tensor.bytes.data() + static_cast<size_t>(row) * tensor.row_size(), sizeof(float), dim, config);
+    }
+  }
+  return tensor;
+}
+
 // `name` is Hugging Face's; only what has the rows of q_proj's or k_proj's output is permuted.
 Stored in_gguf_order(const std::string& name, Stored tensor, const Json& config) {
   const auto of_llama = {"llama", "smollm3", "granite", "granitemoe", "mistral3"};
@@ -183,7 +244,8 @@ Stored in_gguf_order(const std::string& name, Stored tensor, const Json& config)
 
 // Gemma's norms are written as 1 + w.
 Stored with_one(const std::string& name, Stored tensor, const Json& config) {
-  if (!is_gemma(config) || !name.ends_with("norm.weight")) return tensor;
+  if (!(is_gemma(config) || has_delta_nets(config)) || !name.ends_with("norm.weight")) return tensor;
+  if (name.ends_with("linear_attn.norm.weight")) return tensor;
   CHORAL_CHECK(tensor.type == DType::kF32, "norms of the tests are float32");
   for (size_t at = 0; at < tensor.bytes.size(); at += sizeof(float)) {
     float w;
@@ -283,8 +345,8 @@ class Metadata {
   void all(const GgufForm& form) {
     spec_.metadata.push_back(GgufSpec::kv_string("general.architecture", architecture_name(config_)));
     number("embedding_length", count("hidden_size"));
-    number("feed_forward_length",
-           count(config_.contains("intermediate_size_mlp") ? "intermediate_size_mlp" : "intermediate_size"));
+    const char* const mlp = config_.contains("intermediate_size_mlp") ? "intermediate_size_mlp" : "intermediate_size";
+    if (config_.contains(mlp)) number("feed_forward_length", count(mlp));
     number("block_count", count("num_hidden_layers"));
     number("context_length", count("max_position_embeddings"));
     number("attention.head_count", count("num_attention_heads"));
@@ -304,6 +366,7 @@ class Metadata {
     if (config_.contains("num_experts_per_tok") || config_.contains("moe_k")) experts();
     alternating_windows();
     multipliers();
+    if (has_delta_nets(config_)) delta_nets();
     rope_scaling();
   }
 
@@ -336,11 +399,29 @@ class Metadata {
     }
   }
 
+  // Beside the sizes or among rope_parameters.
+  double rope(const char* key, double absent) const {
+    if (config_.contains("rope_parameters")) return config_.at("rope_parameters").value(key, absent);
+    return config_.value(key, absent);
+  }
+
+  void delta_nets() {
+    number("ssm.group_count", count("linear_num_key_heads"));
+    number("ssm.time_step_rank", count("linear_num_value_heads"));
+    number("ssm.state_size", count("linear_key_head_dim"));
+    number("ssm.inner_size", count("linear_num_value_heads") * count("linear_value_head_dim"));
+    number("ssm.conv_kernel", count("linear_conv_kernel_dim"));
+    number("full_attention_interval", 4);
+    if (config_.contains("num_experts")) {
+      number("expert_shared_feed_forward_length", count("shared_expert_intermediate_size"));
+    }
+  }
+
   void heads() {
     number("attention.head_count_kv", count("num_key_value_heads"));
     const auto whole = count("hidden_size") / count("num_attention_heads");
     const auto head_dim = config_.contains("head_dim") ? count("head_dim") : whole;
-    const auto turning = static_cast<uint32_t>(head_dim * config_.value("partial_rotary_factor", 1.0));
+    const auto turning = static_cast<uint32_t>(head_dim * rope("partial_rotary_factor", 1.0));
     number("rope.dimension_count", config_.value("rotary_dim", turning));
     if (!config_.contains("head_dim")) return;
     number("attention.key_length", head_dim);
@@ -389,9 +470,7 @@ class Metadata {
     if (config_.at("model_type") != "deepseek_v2") number("expert_gating_func", 2);
   }
 
-  void granite() {
-    number("expert_shared_feed_forward_length", count("shared_intermediate_size"));
-  }
+  void granite() { number("expert_shared_feed_forward_length", count("shared_intermediate_size")); }
 
   void rope_scaling() {
     const char* key = config_.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -459,7 +538,7 @@ std::string gguf_model(const WeightSet& weights, const Json& config, const GgufF
     } else if (!form.old_latent && name.ends_with("kv_b_proj.weight")) {
       add_latent_parts(spec, gguf_name(name, config), tensor, config);
     } else {
-      add(spec, gguf_name(name, config), with_one(name, in_gguf_order(name, tensor, config), config));
+      add(spec, gguf_name(name, config), with_one(name, of_delta_net(name, in_gguf_order(name, tensor, config), config), config));
     }
   }
   for (const auto& [name, experts] : stacked) {

@@ -255,6 +255,34 @@ const Kind kKinds[] = {
        k.config["target_modules"] = {"k_proj"};
        for (int i = 0; i < 3; ++i) k.add_dora(layer(i) + ".self_attn.k_proj");
      }},
+    {"LoRA on all of a gated delta net, its norm saved", "tiny-qwen3-5",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"};
+       k.config["modules_to_save"] = {"layers.1.linear_attn.norm"};
+       for (int i = 0; i < 3; ++i) {
+         for (const char* name : {"in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"}) {
+           k.add_pair(layer(i) + ".linear_attn." + name);
+         }
+       }
+       k.replace(layer(1) + ".linear_attn.norm.weight", 0.3f);
+     }},
+    {"DoRA on a gated delta net, and on queries that come with gates", "tiny-qwen3-5",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"in_proj_qkv", "in_proj_a", "out_proj", "q_proj"};
+       for (int i = 0; i < 3; ++i) {
+         for (const char* name : {"in_proj_qkv", "in_proj_a", "out_proj"}) k.add_dora(layer(i) + ".linear_attn." + name);
+       }
+       k.add_dora(layer(3) + ".self_attn.q_proj");
+     }},
+    {"LoRA on a delta net whose heads come in turns, on a shared expert and its gate", "tiny-qwen3-next",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"in_proj_qkvz", "in_proj_ba", "shared_expert_gate", "shared_expert.up_proj"};
+       for (int i = 0; i < 3; ++i) {
+         for (const char* name : {"in_proj_qkvz", "in_proj_ba"}) k.add_pair(layer(i) + ".linear_attn." + name);
+       }
+       for (const char* name : {"shared_expert_gate", "shared_expert.up_proj"}) k.add_pair(layer(0) + ".mlp." + name);
+     }},
     {"LoRA on all of latent attention, its latents' norms saved", "tiny-deepseek-v2",
      [](AdapterKind& k, const WeightSet& base) {
        k.config["target_modules"] = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"};

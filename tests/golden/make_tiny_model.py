@@ -141,6 +141,22 @@ LLAMA4 = dict(
     attention_chunk_size=8192, attn_temperature_tuning=True, floor_scale=8192, attn_scale=0.1, tie_word_embeddings=False, pad_token_id=0,
     bos_token_id=3988, eos_token_id=3989)
 
+# Three of four layers keep a state, as in the real ones; heads of keys and of values differ in number and in size.
+DELTA_NET = dict(linear_conv_kernel_dim=4, linear_key_head_dim=16, linear_value_head_dim=40, linear_num_key_heads=2, linear_num_value_heads=4,
+                 layer_types=["linear_attention", "linear_attention", "linear_attention", "full_attention"])
+QWEN3_5 = dict(
+    hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+    vocab_size=VOCABULARY, max_position_embeddings=512, **DELTA_NET,
+    rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25, "mrope_interleaved": True,
+                     "mrope_section": [2, 1, 1]},
+    rms_norm_eps=1e-6, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+MIXTURE = dict(moe_intermediate_size=32, shared_expert_intermediate_size=48, num_experts=8, num_experts_per_tok=3)
+QWEN3_5_MOE = dict({key: value for key, value in QWEN3_5.items() if key != "intermediate_size"}, **MIXTURE)
+QWEN3_NEXT = dict(
+    {key: value for key, value in QWEN3_5.items() if key != "rope_parameters"}, **MIXTURE, norm_topk_prob=True, decoder_sparse_step=1,
+    mlp_only_layers=[1], rope_theta=10000.0, rope_scaling=None, partial_rotary_factor=0.25)
+
 FAMILIES = {
     "tiny-phi3": dict(model=transformers.Phi3ForCausalLM, config=transformers.Phi3Config, fields=PHI3, prompts=(20, 33, 40, 150),
                       targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
@@ -178,6 +194,12 @@ FAMILIES = {
                              prompts=(1, 9, 40, 150), targets="all-linear"),
     "tiny-minimax-m2": dict(model=transformers.MiniMaxM2ForCausalLM, config=transformers.MiniMaxM2Config, fields=MINIMAX_M2,
                             prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-qwen3-5": dict(model=transformers.Qwen3_5ForCausalLM, config=transformers.Qwen3_5TextConfig, fields=QWEN3_5,
+                         prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-qwen3-5-moe": dict(model=transformers.Qwen3_5MoeForCausalLM, config=transformers.Qwen3_5MoeTextConfig, fields=QWEN3_5_MOE,
+                             prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-qwen3-next": dict(model=transformers.Qwen3NextForCausalLM, config=transformers.Qwen3NextConfig, fields=QWEN3_NEXT,
+                            prompts=(1, 9, 40, 150), targets="all-linear"),
 }
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -206,6 +228,8 @@ def make_model(family):
                 weight.copy_(0.2 * torch.randn_like(weight))
             elif "norm" in name:
                 weight.copy_(1 + 0.1 * torch.randn_like(weight))
+            elif name.endswith("A_log"):
+                weight.copy_(torch.randn_like(weight) - 2)  # some heads remember a hundred tokens
             else:
                 weight.copy_(torch.randn_like(weight) * (0.15 if "embed" in name else 1.5 * weight.shape[-1] ** -0.5))
             if family.get("mxfp4_experts") and name.endswith(("experts.gate_up_proj", "experts.down_proj")):

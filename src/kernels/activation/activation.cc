@@ -17,6 +17,7 @@ void gate_row(Activation f, const float* gate, const float* up, float* y, int64_
     case Activation::kSilu: return write_row(GatedRow<Silu>{gate, up}, count, y);
     case Activation::kGelu: return write_row(GatedRow<Gelu>{gate, up}, count, y);
     case Activation::kGeluTanh: return write_row(GatedRow<GeluTanh>{gate, up}, count, y);
+    case Activation::kSigmoid: return write_row(GatedRow<Sigmoid>{gate, up}, count, y);
   }
 }
 

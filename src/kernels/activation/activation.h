@@ -1,5 +1,6 @@
 // Gated activations of the MLP: y[t, i] = f(x[t, i]) · x[t, inter + i], x [tokens, 2·inter] → y [tokens, inter], float32.
 //   silu(a) = a / (1 + e^−a) · gelu(a) = a·Φ(a) by erfc · gelu_tanh(a) = a / (1 + e^−2u), u = √(2/π)(a + 0.044715 a³)
+//   sigmoid(a) = 1 / (1 + e^−a), of gates
 // An element's result depends on its value only, never on its index: tails run through the same vector code (invariant 1).
 // y may be the left half of x itself (same data and stride). NaN stays NaN. Work is divided over ctx.pool. Oracle:
 // ref/activation.h.
@@ -10,7 +11,7 @@
 
 namespace choral::kernels {
 
-enum class Activation { kSilu, kGelu, kGeluTanh };
+enum class Activation { kSilu, kGelu, kGeluTanh, kSigmoid };
 
 void silu_and_mul(const Context& ctx, MatrixView<const float> x, MatrixView<float> y);
 void gelu_and_mul(const Context& ctx, MatrixView<const float> x, MatrixView<float> y);

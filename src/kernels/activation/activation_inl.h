@@ -22,6 +22,13 @@ struct Silu {
   }
 };
 
+struct Sigmoid {
+  HWY_INLINE VF operator()(VF a) const {
+    const VF one = hn::Set(F32(), 1.0f);
+    return hn::Div(one, hn::Add(one, exp_full(hn::Neg(a))));
+  }
+};
+
 struct GeluTanh {
   HWY_INLINE VF operator()(VF a) const {
     const F32 d;

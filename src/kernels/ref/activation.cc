@@ -8,6 +8,7 @@ namespace choral::kernels::ref {
 double activation(Activation f, double x) {
   switch (f) {
     case Activation::kSilu: return x / (1.0 + std::exp(-x));
+    case Activation::kSigmoid: return 1.0 / (1.0 + std::exp(-x));
     case Activation::kGelu: return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     case Activation::kGeluTanh: {
       const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);

@@ -72,6 +72,12 @@ Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const i
       return unsupported("{}: '{}' is no tensor of a LoRA adapter that is understood", file->file().path(),
                          printable(tensor.name));
     }
+    if (architecture.tiled_value_heads && module.find(".linear_attn.") != module.npos) {
+      return unsupported(
+          "{}: '{}' has the heads of a delta net in llama.cpp's order, which is not undone here; give the folder "
+          "that PEFT wrote",
+          file->file().path(), printable(tensor.name));
+    }
     CHORAL_TRY(const TensorView view, file->find(tensor.name));
     NamedTensor named{module + ".weight", {view, file}};
     const bool embedding = module == "model.embed_tokens";

@@ -206,7 +206,24 @@ class ModulePacker {
         return;
       }
     }
-    slices_.push_back({begin, layer.lora_a.view, b, layer.scaling});
+    slices_.push_back({begin, in_order(layer.lora_a.view), b, layer.scaling});
+  }
+
+  // The columns of a matrix as the layer's x has them.
+  TensorView in_order(const TensorView& from) {
+    if (target_.in_order.empty() || measures()) return from;
+    CHORAL_CHECK(from.cols() == std::ssize(target_.in_order), "a file's matrix was checked against its target");
+    auto& to = ordered_.emplace_back(static_cast<size_t>(from.size_bytes()));
+    const auto element = static_cast<size_t>(row_bytes(from.dtype, 1));
+    for (int64_t row = 0, at = 0; row < from.rows(); ++row) {
+      for (const int32_t column : target_.in_order) {
+        std::memcpy(to.data() + at, from.row(row) + static_cast<size_t>(column) * element, element);
+        at += static_cast<int64_t>(element);
+      }
+    }
+    TensorView view = from;
+    view.data = to.data();
+    return view;
   }
 
   Status pack_replacement(const TargetMember& member, int64_t begin) {
@@ -223,7 +240,7 @@ class ModulePacker {
       if (!bias_change.empty()) put(offset_, 0.0F, begin, bias_change);
       return {};
     }
-    CHORAL_TRY(auto matrix, prepack(weight->second.view));
+    CHORAL_TRY(auto matrix, prepack(in_order(weight->second.view)));
     module_.replaced.push_back({begin, std::move(matrix), std::move(bias_change)});
     touched_ = true;
     return {};
@@ -327,6 +344,7 @@ class ModulePacker {
   int64_t measured_bytes_ = 0;  // of what was not made
   // The delta's source, between the steps. no_a_ is an embedding's A.
   std::vector<kernels::LoRASliceSource> slices_;
+  std::vector<std::vector<std::byte>> ordered_;  // what in_order() made
   std::vector<float> factor_, offset_, no_a_;
 };
 

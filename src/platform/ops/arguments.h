@@ -11,6 +11,8 @@
 #include "kernels/gemm/grouped_matmul.h"
 #include "kernels/lora/lora_batch.h"
 #include "kernels/lora/lora_stack.h"
+#include "kernels/recurrent/causal_conv1d.h"
+#include "kernels/recurrent/gated_delta_rule.h"
 #include "kernels/rotary/rotary.h"
 #include "kernels/sampling/sampled_rows.h"
 #include "platform/context.h"
@@ -73,6 +75,7 @@ using Out = MatrixView<float>;  // also what an operator changes
 using Weight = std::span<const float>;
 using Indices = IndexArray<int32_t>;
 using Slots = IndexArray<int64_t>;
+using Runs = std::span<const kernels::StateRun>;
 using PackedMatrix = kernels::PackedMatrix;
 using Epilogue = kernels::Epilogue;
 using KvCacheView = kernels::KvCacheView;

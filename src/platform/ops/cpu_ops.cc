@@ -117,6 +117,26 @@ void SwigluOaiAndMul::forward_cpu(const Context& ctx, In x, const ClampedSwiglu&
   kernels::swigluoai_and_mul(ctx.kernel, form, x, y);
 }
 
+void GateRows::forward_cpu(const Context& ctx, In gate, kernels::Activation act, Out y) {
+  if (gate.cols == y.cols) return kernels::activation_and_mul(ctx.kernel, act, gate, y, y);
+  CHORAL_CHECK(gate.cols == 1, "a gate is as wide as its rows, or one column");
+  const Arena::Mark mark(ctx.kernel.scratch);
+  const Out factors(ctx.kernel.scratch.make<float>(y.rows).data(), y.rows, 1);
+  std::fill_n(factors.data, y.rows, 1.0F);
+  kernels::activation_and_mul(ctx.kernel, act, gate, factors, factors);
+  for (int64_t i = 0; i < y.rows; ++i) kernels::scale_rows(ctx.kernel, y.sub_rows(i, 1), *factors.row(i));
+}
+
+void CausalConv1d::forward_cpu(const Context& ctx, const kernels::CausalConv& conv, const kernels::StateView& tails, Runs runs,
+                               Out x) {
+  kernels::causal_conv1d(ctx.kernel, conv, tails, runs, x);
+}
+
+void GatedDeltaRule::forward_cpu(const Context& ctx, const kernels::DeltaRule& rule, const kernels::StateView& states, Runs runs,
+                                 Out qkv, In ba, Out out) {
+  kernels::gated_delta_rule(ctx.kernel, rule, states, runs, qkv, ba, out);
+}
+
 void WriteKv::forward_cpu(const Context& ctx, const KvCacheView& cache, In k, In v, Slots slots) {
   kernels::write_kv(ctx.kernel, cache, k, v, slots.host);
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/ref/activation.h"
 #include "kernels/ref/attention.h"
+#include "kernels/ref/gated_delta_rule.h"
 #include "kernels/ref/moe_gating.h"
 #include "kernels/ref/rms_norm.h"
 #include "kernels/ref/rotary.h"
@@ -162,6 +163,24 @@ void GeluTanhAndMul::forward_native(const Context&, In x, Out y) {
 }
 void SwigluOaiAndMul::forward_native(const Context&, In x, const ClampedSwiglu& form, Out y) {
   kernels::ref::swigluoai_and_mul(form, x, y);
+}
+
+void GateRows::forward_native(const Context&, In gate, kernels::Activation act, Out y) {
+  for (int64_t r = 0; r < y.rows; ++r) {
+    for (int64_t c = 0; c < y.cols; ++c) {
+      y.row(r)[c] = static_cast<float>(kernels::ref::activation(act, gate.row(r)[gate.cols == 1 ? 0 : c]) * y.row(r)[c]);
+    }
+  }
+}
+
+void CausalConv1d::forward_native(const Context&, const kernels::CausalConv& conv, const kernels::StateView& tails, Runs runs,
+                                  Out x) {
+  kernels::ref::causal_conv1d(conv, tails, runs, x);
+}
+
+void GatedDeltaRule::forward_native(const Context&, const kernels::DeltaRule& rule, const kernels::StateView& states, Runs runs,
+                                    Out qkv, In ba, Out out) {
+  kernels::ref::gated_delta_rule(rule, states, runs, qkv, ba, out);
 }
 
 void WriteKv::forward_native(const Context& ctx, const KvCacheView& cache, In k, In v, Slots slots) {

@@ -292,6 +292,31 @@ struct SwigluOaiAndMul : OpTraits {
   static Status conform(Conformance&);
 };
 
+// y = act(gate)·y. gate [m, n], or [m, 1] for whole rows; y [m, n]
+struct GateRows : OpTraits {
+  CHORAL_OP(gate_rows);
+  static constexpr std::string_view kHostsOwn = "the plug-in interface has no gate of rows yet";
+  using Call = void(const Context&, In gate, kernels::Activation act, Out y);
+  static Call forward_cpu, forward_native;
+};
+
+// A causal convolution and silu, in place, with the rows of earlier steps in a slot (kernels/recurrent/causal_conv1d.h)
+struct CausalConv1d : OpTraits {
+  CHORAL_OP(causal_conv1d);
+  static constexpr std::string_view kHostsOwn = "states of sequences are the host's";
+  using Call = void(const Context&, const kernels::CausalConv& conv, const kernels::StateView& tails, Runs runs, Out x);
+  static Call forward_cpu, forward_native;
+};
+
+// The recurrence of a gated delta net over the states of sequences (kernels/recurrent/gated_delta_rule.h)
+struct GatedDeltaRule : OpTraits {
+  CHORAL_OP(gated_delta_rule);
+  static constexpr std::string_view kHostsOwn = CausalConv1d::kHostsOwn;
+  using Call = void(const Context&, const kernels::DeltaRule& rule, const kernels::StateView& states, Runs runs, Out qkv, In ba,
+                    Out out);
+  static Call forward_cpu, forward_native;
+};
+
 // k and v rows go to their slots of the paged cache; v is empty where values lie in the keys.
 struct WriteKv : OpTraits {
   CHORAL_OP(write_kv);
@@ -431,9 +456,9 @@ using AllOps =
            ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows,
            ops::TakeRows, ops::Add, ops::AddBias, ops::Scale, ops::ScaleByPosition, ops::SubtractMean, ops::MoeGating,
            ops::MoeCombine, ops::SoftCap, ops::Sample, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul,
-           ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::AddRmsNormBias,
-           ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul, ops::LoRAShrink, ops::LoRAExpand, ops::RmsNormQuantise,
-           ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+           ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::GateRows, ops::CausalConv1d, ops::GatedDeltaRule, ops::WriteKv,
+           ops::PagedAttention, ops::AddRmsNorm, ops::AddRmsNormBias, ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul,
+           ops::LoRAShrink, ops::LoRAExpand, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

@@ -1,0 +1,98 @@
+// A gated delta net (Qwen3-Next, Qwen3.5): in the place of attention a state of fixed size, which each token decays, corrects and
+// reads (kernels/recurrent/gated_delta_rule.h).
+//   [q | k | v | z] = in_proj(x), [b | a] = in_proj_ba(x);   q, k, v = silu(conv1d(q, k, v)) along the sequence
+//   y = out_proj(norm(delta rule(q, k, v, b, a)) · silu(z)), head by head
+// The state and the convolution's last rows are kept in slots of the state cache, in float32. A PluggableLayer, as SelfAttention.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "layers/graph.h"
+
+namespace choral::layers {
+
+// What a gated delta net has besides its projections.
+class DeltaNetVectors : public Module {
+ public:
+  static constexpr std::string_view kLayerName = "delta_net_vectors";
+  struct Spec {
+    std::string prefix;  // of the net: has conv1d.weight, dt_bias, and A_log or A, which is -e^A_log
+    int64_t channels = 0, taps = 0, value_heads = 0;
+  };
+  DeltaNetVectors(Builder& builder, const Spec& spec);
+
+  kernels::CausalConv conv() const { return {conv_, taps_}; }
+  std::span<const float> decay() const { return decay_; }  // e^A_log
+  std::span<const float> dt_bias() const { return dt_bias_; }
+
+  Status load_weights(quant::WeightSource& source) override;
+  Status process_weights_after_loading(const platform::Context&, quant::WeightSource&) override { return {}; }
+  std::string prefix() const override { return prefix_ + ".conv1d"; }
+  int64_t expected_bytes(const quant::WeightRequest&) const override { return weight_bytes(); }
+  int64_t weight_bytes() const override { return parameters() * static_cast<int64_t>(sizeof(float)); }
+  int64_t parameters() const override { return std::ssize(conv_) + std::ssize(decay_) + std::ssize(dt_bias_); }
+  std::string format() const override { return "f32"; }
+  std::string kernel_name(CpuLevel) const override { return "causal_conv1d"; }
+
+ private:
+  Status load_decay(quant::WeightSource& source);
+  Status load_conv(quant::WeightSource& source);
+
+  std::string prefix_;
+  int64_t channels_, taps_;
+  std::vector<float> conv_;  // [taps, channels]
+  std::vector<float> decay_, dt_bias_;
+};
+
+class GatedDeltaNet : public StateBlock, public PluggedBlock {
+ public:
+  static constexpr std::string_view kLayerName = "gated_delta_net";
+  struct Spec {
+    std::string prefix;
+    int64_t hidden = 0;
+    int64_t key_heads = 0, value_heads = 0;  // the latter a multiple of the former
+    int64_t key_dim = 0, value_dim = 0;
+    int64_t conv_taps = 0;
+    float rms_norm_eps = 1e-6F;
+    // The checkpoint has in_proj_qkvz, which gives for each key head q, k and its value heads' v and z, and in_proj_ba alike;
+    // else in_proj_qkv, in_proj_z, in_proj_b and in_proj_a, each of all heads.
+    bool heads_in_turns = false;
+    // out_proj's columns are in tiles: of the value heads of all key heads the first ones, then the second ones. Rows of the
+    // other projections are not; adapters' columns neither.
+    bool out_proj_tiled = false;
+  };
+  GatedDeltaNet(Builder& builder, const Spec& spec);
+
+  void describe(Graph& graph, Value x, const Output& out) const override { graph.add(PluggedStep{this, x, out.y, out.add}); }
+  void forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, bool add,
+               MatrixView<float> y) const override;
+
+  StateShape state_shape() const override { return shape_; }
+  void bind_state(const kernels::StateView& slots) override { slots_ = slots; }
+
+ private:
+  // A projection whose outputs may come in turns, and the order in which they are used.
+  struct Projection {
+    std::unique_ptr<LinearBase> linear;
+    std::optional<ColumnOrder> order;
+
+    MatrixView<float> forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x) const;
+  };
+  static Projection make_qkvz(Builder& builder, const Spec& spec);
+  static Projection make_ba(Builder& builder, const Spec& spec);
+  void tile_out_proj(Builder& builder, const Spec& spec);
+  kernels::DeltaRule rule() const;
+
+  int64_t key_heads_;
+  StateShape shape_;
+  Projection qkvz_, ba_;
+  std::unique_ptr<DeltaNetVectors> vectors_;
+  std::unique_ptr<RMSNorm> norm_;  // of each value head
+  std::unique_ptr<RowParallelLinear> out_proj_;
+  std::optional<ColumnOrder> tiles_;  // of out_proj's x; none: as the heads are
+  kernels::StateView slots_;
+};
+
+}  // namespace choral::layers
