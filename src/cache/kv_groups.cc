@@ -8,25 +8,47 @@
 namespace choral::cache {
 namespace {
 
-// The layers that share a window.
+// Bytes of a token's keys, with its scales, and of its values.
+uint64_t key_bytes(const KVTokenLayout& layer) {
+  return layer.kv_heads * (layer.key_dim * layer.element_bytes + layer.scale_bytes_per_head);
+}
+uint64_t value_bytes(const KVTokenLayout& layer) { return layer.kv_heads * layer.value_dim * layer.element_bytes; }
+
+// The layers that share a window and a shape.
 struct Kind {
-  int32_t window = 0;
+  KVTokenLayout layout;
   std::vector<size_t> layers;
+  int64_t parts = 1;  // of the largest layout, which is each array's
+
+  int64_t places() const { return ceil_div(std::ssize(layers), parts); }
 };
 
 std::vector<Kind> kinds_of(std::span<const KVTokenLayout> layers) {
   std::vector<Kind> kinds;
   for (size_t i = 0; i < layers.size(); ++i) {
-    auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.window == layers[i].window; });
-    if (kind == kinds.end()) kind = kinds.insert(kind, {.window = layers[i].window, .layers = {}});
+    auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.layout == layers[i]; });
+    if (kind == kinds.end()) kind = kinds.insert(kind, {.layout = layers[i], .layers = {}});
     kind->layers.push_back(i);
   }
   return kinds;
 }
 
+// False: a kind has no whole number of places in the largest one's, or too many for their numbers to stay small.
+bool find_parts(std::vector<Kind>& kinds, const KVTokenLayout& largest) {
+  constexpr uint64_t kMostParts = 4;
+  for (Kind& kind : kinds) {
+    const uint64_t parts = key_bytes(largest) / key_bytes(kind.layout);
+    const bool fits =
+        key_bytes(kind.layout) * parts == key_bytes(largest) && value_bytes(kind.layout) * parts == value_bytes(largest);
+    if (!fits || parts > kMostParts) return false;
+    kind.parts = static_cast<int64_t>(parts);
+  }
+  return true;
+}
+
 int64_t groups_of(const std::vector<Kind>& kinds, int64_t group_layers) {
   int64_t groups = 0;
-  for (const Kind& kind : kinds) groups += ceil_div(std::ssize(kind.layers), group_layers);
+  for (const Kind& kind : kinds) groups += ceil_div(kind.places(), group_layers);
   return groups;
 }
 
@@ -45,14 +67,10 @@ KvGroups one_group(std::span<const KVTokenLayout> layers) {
       std::max_element(layers.begin(), layers.end(), [](const auto& a, const auto& b) { return a.window < b.window; });
   KvGroups groups{.layers = {},
                   .arrays = {layers.begin(), layers.end()},
-                  .windows = {std::any_of(layers.begin(), layers.end(), sees_all) ? 0 : farthest->window}};
+                  .windows = {std::any_of(layers.begin(), layers.end(), sees_all) ? 0 : farthest->window},
+                  .parts = {1}};
   for (size_t i = 0; i < layers.size(); ++i) groups.layers.push_back({0, static_cast<int32_t>(i)});
   return groups;
-}
-
-bool same_arrays(const KVTokenLayout& a, KVTokenLayout b) {
-  b.window = a.window;
-  return a == b;
 }
 
 }  // namespace
@@ -70,18 +88,27 @@ int64_t KvPoolShape::most_blocks(int64_t token_count, int64_t step_tokens) const
 
 KvGroups group_layers(std::span<const KVTokenLayout> layers) {
   CHORAL_CHECK(!layers.empty(), "a model without layers keeps nothing");
-  const auto kinds = kinds_of(layers);
-  const bool can_share = std::all_of(layers.begin(), layers.end(), [&](const auto& l) { return same_arrays(l, layers.front()); });
-  if (kinds.size() == 1 || kinds.size() > kMostGroups || !can_share) return one_group(layers);
-  const int64_t size = choose_group_layers(kinds, std::ssize(layers));
+  auto kinds = kinds_of(layers);
+  const auto largest =
+      *std::max_element(layers.begin(), layers.end(), [](const auto& a, const auto& b) { return key_bytes(a) < key_bytes(b); });
+  const bool one_window =
+      std::all_of(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.layout.window == largest.window; });
+  if (one_window || kinds.size() > kMostGroups || !find_parts(kinds, largest)) return one_group(layers);
+  int64_t places = 0;
+  for (const Kind& kind : kinds) places += kind.places();
+  const int64_t size = choose_group_layers(kinds, places);
   KvGroups groups;
   groups.layers.resize(layers.size());
-  groups.arrays.assign(static_cast<size_t>(size), layers.front());
+  groups.arrays.assign(static_cast<size_t>(size), largest);
   for (const Kind& kind : kinds) {
     for (size_t i = 0; i < kind.layers.size(); ++i) {
-      const auto array = static_cast<int32_t>(static_cast<int64_t>(i) % size);
-      if (array == 0) groups.windows.push_back(kind.window);
-      groups.layers[kind.layers[i]] = {static_cast<int32_t>(groups.windows.size()) - 1, array};
+      const int64_t place = static_cast<int64_t>(i) / kind.parts, part = static_cast<int64_t>(i) % kind.parts;
+      const auto array = static_cast<int32_t>(place % size);
+      if (array == 0 && part == 0) {
+        groups.windows.push_back(kind.layout.window);
+        groups.parts.push_back(static_cast<int32_t>(kind.parts));
+      }
+      groups.layers[kind.layers[i]] = {static_cast<int32_t>(groups.windows.size()) - 1, array, static_cast<int32_t>(part)};
     }
   }
   return groups;

@@ -1,6 +1,7 @@
 // Layers that keep the same positions: all of them, or those within a window. Layers of one kind form groups of equal size, and a
 // block, of whichever group, is a place in as many arrays as a group has layers: so blocks of all groups come from one pool, and
-// what a window gives back serves whoever needs it. A model whose layers are all alike has one group. Values.
+// what a window gives back serves whoever needs it. A layer whose place is half of another's shares it with one like itself. A
+// model whose layers are all alike has one group. Values.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +29,17 @@ struct KvGroups {
   struct Place {
     int32_t group = 0;
     int32_t array = 0;
+    int32_t part = 0;  // of the group's place in this array
   };
   std::vector<Place> layers;          // where each layer's blocks are
   std::vector<KVTokenLayout> arrays;  // what a block has a place in
   std::vector<int32_t> windows;       // as KvPoolShape has them
+  std::vector<int32_t> parts;         // of each group: how many of its layers have a block's place in one array side by side
 };
 
-// At most kMostGroups, with as little as possible left unused by groups that are not full. Layers of unequal shapes cannot share
-// arrays: then all are one group, which sees what the farthest of them sees.
+// At most kMostGroups, with as little as possible left unused by groups that are not full. Layers of unequal shapes share arrays
+// where keys and values of the larger ones take a whole number of times as much. Else all are one group, which sees what the
+// farthest of them sees.
 inline constexpr int32_t kMostGroups = 8;
 KvGroups group_layers(std::span<const KVTokenLayout> layers);
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
-#include <utility>
+#include <tuple>
 
 #include "cache/kv_cache_manager.h"
 
@@ -27,10 +27,11 @@ std::vector<KVTokenLayout> alternating(int count, int cycle) {
 // No two layers share a place, and each is in a group of its window.
 void expect_sound(const std::vector<KVTokenLayout>& layers, const KvGroups& groups) {
   ASSERT_EQ(groups.layers.size(), layers.size());
-  std::set<std::pair<int32_t, int32_t>> places;
+  std::set<std::tuple<int32_t, int32_t, int32_t>> places;
   for (size_t i = 0; i < layers.size(); ++i) {
-    const auto [group, array] = groups.layers[i];
-    EXPECT_TRUE(places.emplace(group, array).second);
+    const auto [group, array, part] = groups.layers[i];
+    EXPECT_TRUE(places.emplace(group, array, part).second);
+    EXPECT_LT(part, groups.parts.at(group));
     EXPECT_EQ(groups.windows.at(group), layers[i].window);
     EXPECT_LT(array, std::ssize(groups.arrays));
   }
@@ -68,11 +69,37 @@ TEST(KvGroups, LeaveAsLittleUnusedAsTheirNumberAllows) {
   }
 }
 
-TEST(KvGroups, UnequalShapesAreOneGroupThatSeesAll) {
-  const std::vector<KVTokenLayout> layers{layer(16), layer(0, 128)};
-  const auto groups = group_layers(layers);
-  EXPECT_THAT(groups.windows, ElementsAre(0));
-  EXPECT_EQ(groups.arrays[1].key_dim, 128U);
+KVTokenLayout shape(uint64_t heads, uint64_t dim, int32_t window, uint64_t scales = 0) {
+  return {.kv_heads = heads, .key_dim = dim, .value_dim = dim, .scale_bytes_per_head = scales, .window = window};
+}
+
+// Gemma 4's: of E4B those that see all are the larger, of 26B-A4B those with a window.
+TEST(KvGroups, LayersOfHalfTheSizeShareAPlace) {
+  std::vector<KVTokenLayout> e4b, a4b;
+  for (int i = 1; i <= 24; ++i) e4b.push_back(i % 6 == 0 ? shape(2, 512, 0) : shape(2, 256, 512));
+  for (int i = 1; i <= 30; ++i) a4b.push_back(i % 6 == 0 ? shape(2, 512, 0) : shape(8, 256, 1024));
+  const auto small = group_layers(e4b), large = group_layers(a4b);
+  expect_sound(e4b, small);
+  EXPECT_THAT(small.windows, ElementsAre(512, 512, 512, 512, 512, 0, 0));
+  EXPECT_THAT(small.parts, ElementsAre(2, 2, 2, 2, 2, 1, 1));
+  EXPECT_EQ(small.arrays, std::vector<KVTokenLayout>(2, shape(2, 512, 0)));
+  expect_sound(a4b, large);
+  EXPECT_EQ(large.parts.front(), 1);
+  EXPECT_EQ(large.parts.back(), 2);
+  EXPECT_EQ(large.arrays.front(), shape(8, 256, 1024));
+}
+
+TEST(KvGroups, OtherUnequalShapesAreOneGroupThatSeesAll) {
+  for (const auto& layers : std::vector<std::vector<KVTokenLayout>>{
+           {layer(16), layer(0, 128)},                     // keys twice as large, values not
+           {shape(2, 64, 16), shape(2, 96, 0)},            // no whole number of times
+           {shape(1, 64, 16), shape(8, 64, 0)},            // too many
+           {shape(2, 64, 16, 8), shape(2, 128, 0, 8)}}) {  // scales of int8 stand beside the keys
+    const auto groups = group_layers(layers);
+    EXPECT_THAT(groups.windows, ElementsAre(0));
+    EXPECT_THAT(groups.parts, ElementsAre(1));
+    EXPECT_EQ(groups.arrays, layers);
+  }
 }
 
 // What a long sequence keeps at 16k tokens of Gemma 3's 34 layers, beside what it would without windows.

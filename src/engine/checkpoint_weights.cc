@@ -21,7 +21,8 @@ Result<io::SourceTensor> CheckpointWeights::take_any_of(const std::string& name,
 std::vector<std::string> CheckpointWeights::untaken() const {
   std::vector<std::string> names;
   for (const auto& name : checkpoint_->names()) {
-    if (!taken_.contains(name)) names.push_back(name);
+    const auto begins = [&name](const std::string& beginning) { return name.starts_with(beginning); };
+    if (!taken_.contains(name) && std::none_of(ignored_.begin(), ignored_.end(), begins)) names.push_back(name);
   }
   return names;
 }

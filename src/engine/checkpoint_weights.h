@@ -21,14 +21,17 @@ class CheckpointWeights : public quant::WeightSource {
   void release(const std::string& name) override { checkpoint_->release(name); }
   const quant::WeightRequest& request() const override { return request_; }
   Status check_unchanged() const override { return checkpoint_->check_unchanged(); }
+  void ignore(const std::string& beginning) override { ignored_.push_back(beginning); }
+  std::shared_ptr<const io::Checkpoint> checkpoint() const override { return checkpoint_; }
 
-  // Tensors of the file that no layer took; sorted.
+  // Tensors of the file that no layer took or ignored; sorted.
   std::vector<std::string> untaken() const;
 
  private:
   std::shared_ptr<const io::Checkpoint> checkpoint_;
   quant::WeightRequest request_;
   std::unordered_set<std::string> taken_;
+  std::vector<std::string> ignored_;  // beginnings of names
 };
 
 }  // namespace choral::engine

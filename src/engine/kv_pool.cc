@@ -1,6 +1,7 @@
 #include "engine/kv_pool.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "base/size_text.h"
@@ -122,30 +123,38 @@ cache::KvPoolShape KvPlan::shape() const {
 Result<KvPool> KvPool::make(platform::Session& session, models::Model& model, DType dtype, const KvPlan& plan) {
   KvPool pool;
   const auto shapes = model.kv_shapes();
-  // The first layer that has its blocks in an array speaks for the others, which are like it.
-  std::vector<kernels::KvCacheView> arrays(plan.groups.arrays.size());
+  // The first layer that has its blocks in an array makes it. Of others the blocks are as large, or so many parts of them.
+  struct Memory {
+    std::byte *keys = nullptr, *values = nullptr;
+  };
+  std::vector<Memory> arrays(plan.groups.arrays.size());
+  const auto& parts = plan.groups.parts;
   for (size_t layer = 0; layer < shapes.size(); ++layer) {
     const layers::KvShape& shape = shapes[layer];
-    const auto [group, array] = plan.groups.layers[layer];
-    auto& view = arrays[array];
-    if (view.keys == nullptr) {
-      const auto allocate = [&](int64_t block_bytes, std::byte*& memory) -> Status {
-        CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {plan.blocks, block_bytes / row_bytes(dtype, 1)}));
-        memory = tensor.data();
+    const auto [group, array, part] = plan.groups.layers[layer];
+    const int32_t blocks = plan.blocks * parts[group];
+    auto& memory = arrays[array];
+    if (memory.keys == nullptr) {
+      const auto allocate = [&](int64_t block_bytes, std::byte*& to) -> Status {
+        CHORAL_TRY(auto tensor, session.allocate_kv(dtype, {blocks, block_bytes / row_bytes(dtype, 1)}));
+        to = tensor.data();
         pool.tensors_.push_back(std::move(tensor));
         return {};
       };
-      view = {.dtype = dtype,
-              .num_blocks = plan.blocks,
-              .kv_heads = shape.kv_heads,
-              .head_dim = shape.key_dim,
-              .v_head_dim = shape.value_dim};
-      CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_key_block_bytes(dtype, shape.kv_heads, shape.key_dim), view.keys));
+      CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_key_block_bytes(dtype, shape.kv_heads, shape.key_dim), memory.keys));
       if (!shape.values_in_keys) {
-        CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_value_block_bytes(dtype, shape.kv_heads, shape.value_dim), view.values));
+        CHORAL_RETURN_IF_ERROR(allocate(kernels::kv_value_block_bytes(dtype, shape.kv_heads, shape.value_dim), memory.values));
       }
     }
-    model.bind_kv_cache(static_cast<int64_t>(layer), {.cache = view, .group = group});
+    const kernels::KvCacheView view{.keys = memory.keys,
+                                    .values = memory.values,
+                                    .dtype = dtype,
+                                    .num_blocks = blocks,
+                                    .kv_heads = shape.kv_heads,
+                                    .head_dim = shape.key_dim,
+                                    .v_head_dim = shape.value_dim};
+    const int32_t rows = std::accumulate(parts.begin(), parts.begin() + group, 0) + part;
+    model.bind_kv_cache(static_cast<int64_t>(layer), {.cache = view, .group = rows});
   }
   return pool;
 }

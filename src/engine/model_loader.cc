@@ -47,6 +47,7 @@ bool is_harmless(std::string_view name) {
 std::string count_of_formats(std::span<layers::Module* const> modules) {
   std::vector<std::pair<std::string, int64_t>> bytes;
   for (const auto* module : modules) {
+    if (module->weight_bytes() == 0) continue;
     const std::string format = module->format();
     auto found = std::find_if(bytes.begin(), bytes.end(), [&](const auto& entry) { return entry.first == format; });
     if (found == bytes.end()) found = bytes.insert(bytes.end(), {format, 0});
@@ -99,14 +100,22 @@ Result<LoadedModel> pack(const platform::Context& ctx, FoundModel found, quant::
   LoadedModel loaded{.model = std::move(found.model), .notes = std::move(found.notes)};
   const auto modules = loaded.model->modules();
   double done = 0;
+  int64_t mapped_bytes = 0;
   for (auto* module : modules) {
     CHORAL_RETURN_IF_ERROR(module->process_weights_after_loading(ctx, source));
     loaded.weight_bytes += module->weight_bytes();
     loaded.parameters += module->parameters();
+    mapped_bytes += module->mapped_bytes();
     report(on_progress, "pack", module->prefix(), ++done / static_cast<double>(modules.size()));
   }
   describe_fusion(loaded.model->fuse(ctx, fusion), loaded.notes);
   loaded.notes.push_back("weights: " + count_of_formats(modules));
+  if (mapped_bytes > 0) {
+    loaded.notes.push_back(
+        fmt::format("weights: {} more stay in their file, whose rows are read as tokens need them; replace "
+                    "that file by renaming a finished one, and never write to it",
+                    size_text(mapped_bytes)));
+  }
   return loaded;
 }
 

@@ -25,14 +25,15 @@ void apply(const ListUpdate& update, std::span<const int32_t> values, std::vecto
 }  // namespace
 
 ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora,
-                         int64_t max_tokens, int64_t max_items, int64_t max_own_tokens, int32_t kv_groups)
+                         int64_t max_tokens, int64_t max_items, int64_t max_own_tokens, std::vector<int32_t> kv_parts)
     : ctx_(ctx),
       model_(model),
       lora_(lora),
       sampler_(ctx, model.vocab_size() + max_own_tokens),
       device_sampler_(ctx, model.vocab_size() + max_own_tokens, max_items),
-      groups_(kv_groups),
-      placed_groups_(kv_groups) {
+      kv_parts_(std::move(kv_parts)),
+      groups_(std::accumulate(kv_parts_.begin(), kv_parts_.end(), 0)),
+      placed_groups_(groups_.size()) {
   token_ids_.reserve(max_tokens);
   positions_.reserve(max_tokens);
   for (auto& group : groups_) {
@@ -104,8 +105,8 @@ void ModelRunner::take_in(const StepInput& input) {
     KnownRequest& request = found->second;
     apply(item.tokens, input.token_ids_of(item.tokens), request.tokens);
     const auto updates = input.block_updates_of(i);
-    CHORAL_CHECK(updates.size() == groups_.size(), "a step has a block table of each group of layers");
-    for (size_t group = 0; group < groups_.size(); ++group) {
+    CHORAL_CHECK(updates.size() == kv_parts_.size(), "a step has a block table of each group of layers");
+    for (size_t group = 0; group < kv_parts_.size(); ++group) {
       apply(updates[group], input.block_ids_of(updates[group]), request.block_tables[group]);
     }
     step_requests_.push_back(&request);
@@ -118,7 +119,7 @@ Status ModelRunner::add_request(const NewRequest& request) {
     const auto max_length = std::max(int64_t{request.max_length}, std::ssize(request.prompt));
     known.tokens.reserve(max_length);
     known.tokens.assign(request.prompt.begin(), request.prompt.end());
-    known.block_tables.resize(groups_.size());
+    known.block_tables.resize(kv_parts_.size());
     for (auto& table : known.block_tables) table.reserve(ceil_div(max_length, kernels::kKvBlockTokens));
     known.prompt_count = static_cast<int32_t>(request.prompt.size());
     known.rule = request.rule;
@@ -165,21 +166,32 @@ void ModelRunner::add_rows(const StepItem& item, const KnownRequest& request) {
     token_ids_.push_back(request.tokens[position]);
     positions_.push_back(position);
   }
-  for (size_t group = 0; group < groups_.size(); ++group) add_places(item, request.block_tables[group], groups_[group]);
+  for (size_t group = 0, rows = 0; group < kv_parts_.size(); ++group) {
+    for (int32_t part = 0; part < kv_parts_[group]; ++part) {
+      add_places(item, request.block_tables[group], kv_parts_[group], part, groups_[rows++]);
+    }
+  }
 }
 
-void ModelRunner::add_places(const StepItem& item, std::span<const int32_t> block_table, GroupRows& group) {
+void ModelRunner::add_places(const StepItem& item, std::span<const int32_t> block_table, int32_t parts, int32_t part,
+                             GroupRows& rows) {
+  if (parts > 1) {
+    const auto of_part = ctx_.kernel.scratch.make<int32_t>(block_table.size());
+    std::transform(block_table.begin(), block_table.end(), of_part.begin(),
+                   [&](int32_t block) { return block < 0 ? block : block * parts + part; });
+    block_table = of_part;
+  }
   const int32_t end = item.first_token + item.token_count;
   CHORAL_CHECK(static_cast<size_t>(end) <= block_table.size() * static_cast<size_t>(kernels::kKvBlockTokens),
                "a step's rows have places that the worker was told of");
   for (int32_t position = item.first_token; position < end; ++position) {
     const int64_t block = block_table[position / kernels::kKvBlockTokens];
-    group.kv_slots.push_back(block * kernels::kKvBlockTokens + position % kernels::kKvBlockTokens);
+    rows.kv_slots.push_back(block * kernels::kKvBlockTokens + position % kernels::kKvBlockTokens);
   }
-  group.sequences.push_back({.query_begin = item.first_row,
-                             .query_count = item.token_count,
-                             .context_tokens = item.first_token,
-                             .block_table = block_table});
+  rows.sequences.push_back({.query_begin = item.first_row,
+                            .query_count = item.token_count,
+                            .context_tokens = item.first_token,
+                            .block_table = block_table});
 }
 
 void ModelRunner::find_sampled_rows(const StepInput& input, StepOutput& out) {

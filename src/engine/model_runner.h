@@ -18,9 +18,9 @@ namespace choral::engine {
 class ModelRunner {
  public:
   // A step holds at most `max_tokens` rows of `max_items` requests; an adapter brings at most `max_own_tokens`; a request has a
-  // block table of each of `kv_groups` groups of layers.
+  // block table of each group of layers. `kv_parts`: of each group, see cache::KvGroups.
   ModelRunner(const platform::Context& ctx, const models::Model& model, lora::LoRAModelManager& lora, int64_t max_tokens,
-              int64_t max_items, int64_t max_own_tokens, int32_t kv_groups);
+              int64_t max_items, int64_t max_own_tokens, std::vector<int32_t> kv_parts);
 
   // Keeps a copy, until a step drops it. An error is that there is no memory for one.
   Status add_request(const NewRequest& request);
@@ -50,7 +50,8 @@ class ModelRunner {
   int64_t vocab_of(int64_t row) const;
   void add_rows(const StepItem& item, const KnownRequest& request);
   struct GroupRows;
-  static void add_places(const StepItem& item, std::span<const int32_t> block_table, GroupRows& group);
+  // Where a layer's blocks are the `part`-th of so many `parts` of the table's.
+  void add_places(const StepItem& item, std::span<const int32_t> block_table, int32_t parts, int32_t part, GroupRows& rows);
   void find_sampled_rows(const StepInput& input, StepOutput& out);
   void add_sampled_rows(const StepInput& input, const StepItem& item, const KnownRequest& request, StepOutput& out);
   void sample_next_tokens(MatrixView<const float> hidden, bool on_device);
@@ -80,7 +81,8 @@ class ModelRunner {
     std::vector<int64_t> kv_slots;
     std::vector<kernels::AttentionSequence> sequences;
   };
-  std::vector<GroupRows> groups_;
+  std::vector<int32_t> kv_parts_;  // of each group
+  std::vector<GroupRows> groups_;  // of each part of each group
   std::vector<layers::KvRows> placed_groups_;
   std::vector<KnownRequest*> step_requests_;  // of the items
   // Rows that give a token, by their place in the batch too.

@@ -21,7 +21,7 @@ class ModelRunnerTest : public ::testing::Test {
     CheckpointWeights weights(*checkpoint, {});
     CHORAL_CHECK(worker_->load(files->config, weights, options).ok(), "the tiny model loads");
     CHORAL_CHECK(worker_->initialize_cache(options).ok(), "the tiny model has a cache");
-    runner_.emplace(worker_->context(), *worker_->loaded().model, worker_->lora_manager(), 512, 16, 0, 1);
+    runner_.emplace(worker_->context(), *worker_->loaded().model, worker_->lora_manager(), 512, 16, 0, std::vector<int32_t>{1});
   }
 
   // A request that computes its tokens from `first` on, in blocks from `first_block` on; the last `logits` rows give tokens.

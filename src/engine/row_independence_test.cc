@@ -101,12 +101,13 @@ std::vector<Tested> every_family() {
 INSTANTIATE_TEST_SUITE_P(Families, RowIndependenceTest, ::testing::ValuesIn(every_family()), name_of);
 INSTANTIATE_TEST_SUITE_P(Forms, RowIndependenceTest,
                          ::testing::Values(Tested{"tiny-gpt-oss", "w8a8_dynamic"}, Tested{"tiny-qwen3moe", "w8a8_dynamic"},
-                                           Tested{"tiny-olmoe", "w8a8_dynamic"}, Tested{"tiny-deepseek-v2", "w8a8_dynamic"},
-                                           Tested{"tiny-qwen2moe", "w8a8_dynamic"}, Tested{"tiny-llama4", "w8a8_dynamic"},
-                                           Tested{"tiny-llama3", "w8a8_dynamic"}, Tested{"tiny-qwen2", "w8a8_dynamic"},
-                                           Tested{"tiny-glm4", "w8a8_dynamic"}, Tested{"tiny-cohere2", "w8a8_dynamic"},
-                                           Tested{"tiny-llama3", "auto", "int8"}, Tested{"tiny-deepseek-v2", "auto", "int8"},
-                                           Tested{"tiny-gemma3", "auto", "int8"}, Tested{"tiny-gpt-oss", "w8a8_dynamic", "int8"}),
+                                           Tested{"tiny-olmoe", "w8a8_dynamic"}, Tested{"tiny-gemma4-moe", "w8a8_dynamic"},
+                                           Tested{"tiny-deepseek-v2", "w8a8_dynamic"}, Tested{"tiny-qwen2moe", "w8a8_dynamic"},
+                                           Tested{"tiny-llama4", "w8a8_dynamic"}, Tested{"tiny-llama3", "w8a8_dynamic"},
+                                           Tested{"tiny-qwen2", "w8a8_dynamic"}, Tested{"tiny-glm4", "w8a8_dynamic"},
+                                           Tested{"tiny-cohere2", "w8a8_dynamic"}, Tested{"tiny-llama3", "auto", "int8"},
+                                           Tested{"tiny-deepseek-v2", "auto", "int8"}, Tested{"tiny-gemma3", "auto", "int8"},
+                                           Tested{"tiny-gpt-oss", "w8a8_dynamic", "int8"}),
                          name_of);
 
 }  // namespace

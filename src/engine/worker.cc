@@ -92,7 +92,7 @@ Status Worker::initialize_cache(const EngineOptions& options) {
   lora_manager_.emplace(options.max_num_seqs);
   CHORAL_RETURN_IF_ERROR(give_adapters_to_device(options));
   runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs,
-                                          lora_config_.lora_extra_vocab_size, memory_.kv.shape().groups());
+                                          lora_config_.lora_extra_vocab_size, memory_.kv.groups.parts);
   return {};
 }
 

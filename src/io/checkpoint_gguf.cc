@@ -57,7 +57,7 @@ class GgufCheckpoint : public Checkpoint {
 
   std::shared_ptr<const GgufFile> file_;
   GgufArchitecture architecture_;
-  int64_t query_heads_ = 0, key_heads_ = 0;
+  int64_t query_heads_ = 0, key_heads_ = 0;                              // where rows are interleaved
   int64_t net_key_heads_ = 0, net_value_heads_ = 0, net_value_dim_ = 0;  // where there are delta nets
   std::vector<Source> sources_;                                          // beside names_
 };
@@ -65,8 +65,10 @@ class GgufCheckpoint : public Checkpoint {
 Status GgufCheckpoint::index_names() {
   const ConfigMap& metadata = file_->metadata();
   const std::string prefix = std::string(architecture_.name) + ".attention.head_count";
-  CHORAL_TRY(query_heads_, metadata.get_int(prefix, kPositive));
-  CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
+  if (architecture_.interleaved_qk) {
+    CHORAL_TRY(query_heads_, metadata.get_int(prefix, kPositive));
+    CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
+  }
 
   if (architecture_.tiled_value_heads) {
     const std::string ssm = std::string(architecture_.name) + ".ssm.";

@@ -6,6 +6,7 @@
 namespace choral::io {
 
 Status GgufTranslation::family() {
+  if (architecture_.name == "gemma4") return gemma4();
   if (architecture_.name.starts_with("gemma")) return gemma();
   if (architecture_.name == "phi3") return phi3();
   if (architecture_.name == "deepseek2") return deepseek();
@@ -59,6 +60,109 @@ void GgufTranslation::embedding_layers() {
     layers.push_back(std::move(layer));
   }
   if (!layers.empty()) out_.set("embedding_layers", std::move(layers));
+}
+
+// A number for all layers, or one for each.
+Result<std::vector<int64_t>> GgufTranslation::of_layers(std::string_view name, int64_t layers) const {
+  CHORAL_TRY(auto numbers, metadata().get_int_or_ints(key(name), kPositive));
+  if (numbers.size() == 1) numbers.resize(static_cast<size_t>(layers), numbers.front());
+  if (std::ssize(numbers) != layers) {
+    return corrupt("{} has {} numbers for {} layers", metadata().path_of(key(name)), numbers.size(), layers);
+  }
+  return numbers;
+}
+
+Result<std::vector<bool>> GgufTranslation::gemma4_windows(int64_t layers) const {
+  const std::string name = key("attention.sliding_window_pattern");
+  const ConfigValue* pattern = metadata().find(name);
+  const ConfigArray* each = pattern == nullptr ? nullptr : pattern->if_array();
+  if (each == nullptr || std::ssize(*each) != layers) {
+    return corrupt("{}: a list is wanted that says of each of {} layers whether it has a window", metadata().path_of(name),
+                   layers);
+  }
+  std::vector<bool> windows;
+  for (const ConfigValue& value : *each) {
+    const bool* has = value.if_bool();
+    if (has == nullptr) return corrupt("{}: {} is no truth value", metadata().path_of(name), value.to_json());
+    windows.push_back(*has);
+  }
+  return windows;
+}
+
+// Layers with a window have heads of their own size. Which of the others take their keys for values shows in what they lack.
+Status GgufTranslation::gemma4_heads(const std::vector<bool>& windows) {
+  const auto layers = std::ssize(windows);
+  CHORAL_TRY(const int64_t heads, count("attention.head_count"));
+  CHORAL_TRY(const auto kv_heads, of_layers("attention.head_count_kv", layers));
+  CHORAL_TRY(const int64_t windowed, count("attention.key_length_swa"));
+  for (const auto& [name, wanted] :
+       {std::pair("attention.value_length", head_dim_), std::pair("rope.dimension_count", head_dim_),
+        std::pair("attention.value_length_swa", windowed), std::pair("rope.dimension_count_swa", windowed)}) {
+    CHORAL_TRY(const int64_t value, count_or(name, wanted));
+    if (value != wanted) {
+      return unsupported("{} is {}, of keys of {}; they are alike in models of this family", metadata().path_of(key(name)), value,
+                         wanted);
+    }
+  }
+  ConfigObject by_layer;
+  ConfigArray types;
+  int64_t usual = kv_heads.front(), full = 0, without_values = 0;
+  for (int64_t i = 0; i < layers; ++i) {
+    types.emplace_back(windows[i] ? "sliding_attention" : "full_attention");
+    if (windows[i]) {
+      usual = kv_heads[i];
+      continue;
+    }
+    ConfigObject own;
+    own.set("head_dim", head_dim_);
+    own.set("num_key_value_heads", kv_heads[i]);
+    by_layer.set(std::to_string(i), std::move(own));
+    if (!file_.contains(fmt::format("blk.{}.attn_k.weight", i))) continue;
+    full += 1;
+    without_values += file_.contains(fmt::format("blk.{}.attn_v.weight", i)) ? 0 : 1;
+  }
+  if (without_values != 0 && without_values != full) {
+    return unsupported("{}: {} of {} layers without a window have no attn_v; all or none is read", metadata().source(),
+                       without_values, full);
+  }
+  out_.set("num_attention_heads", heads);
+  out_.set("num_key_value_heads", usual);
+  out_.set("head_dim", windowed);
+  out_.set("layer_types", std::move(types));
+  out_.set("per_layer_config", std::move(by_layer));
+  out_.set("attention_k_eq_v", without_values > 0);
+  return {};
+}
+
+// The layers that share keys may have an MLP of twice the width.
+Status GgufTranslation::gemma4_mlp(int64_t layers, int64_t shared) {
+  CHORAL_TRY(const auto widths, of_layers("feed_forward_length", layers));
+  const bool wide = shared > 0 && widths.back() == 2 * widths.front();
+  for (int64_t i = 0; i < layers; ++i) {
+    const int64_t wanted = widths.front() * (wide && i >= layers - shared ? 2 : 1);
+    if (widths[i] == wanted) continue;
+    return unsupported("{}: layer {} has {}; {} is wanted beside the first one's", metadata().path_of(key("feed_forward_length")),
+                       i, widths[i], wanted);
+  }
+  out_.set("intermediate_size", widths.front());
+  out_.set("use_double_wide_mlp", wide);
+  return {};
+}
+
+Status GgufTranslation::gemma4() {
+  CHORAL_TRY(const int64_t layers, metadata().get_int(key("block_count"), {1, 4096}));
+  CHORAL_TRY(const int64_t shared, metadata().get_int_or(key("attention.shared_kv_layers"), 0, {0, layers - 1}));
+  CHORAL_TRY(const int64_t per_layer, metadata().get_int_or(key("embedding_length_per_layer_input"), 0, kNotNegative));
+  CHORAL_TRY(const auto windows, gemma4_windows(layers));
+  CHORAL_RETURN_IF_ERROR(gemma4_heads(windows));
+  CHORAL_RETURN_IF_ERROR(gemma4_mlp(layers, shared));
+  out_.set("hidden_activation", "gelu_pytorch_tanh");
+  out_.set("num_kv_shared_layers", shared);
+  out_.set("hidden_size_per_layer_input", per_layer);
+  out_.set("vocab_size_per_layer_input", *out_.find("vocab_size"));
+  out_.set("enable_moe_block", architecture_.experts);
+  CHORAL_RETURN_IF_ERROR(copy_double("rope.freq_base_swa", "rope_local_base_freq", out_));
+  return copy_double("final_logit_softcapping", "final_logit_softcapping", out_);
 }
 
 // Files from before the window had a key are of Phi-3's first models: those for 4096 positions have one, the others none that is

@@ -3,37 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "io/checkpoint.h"
-#include "io/model_config.h"
-#include "io/test_files.h"
-#include "support/temp_dir.h"
+#include "io/gguf_family_test.h"
 
-namespace choral::io {
+namespace choral::io::family_test {
 namespace {
 
 using choral::testing::TempDir;
-using testing::GgufSpec;
 using ::testing::HasSubstr;
-using testing::le;
-
-std::string floats(int count) {
-  std::string out;
-  for (int i = 0; i < count; ++i) out += le(static_cast<float>(i + 1));
-  return out;
-}
-
-GgufSpec base(const std::string& arch) {
-  GgufSpec spec;
-  const auto key = [&](const char* name) { return arch + "." + name; };
-  spec.metadata = {GgufSpec::kv_string("general.architecture", arch),
-                   GgufSpec::kv_u32(key("block_count"), 2),
-                   GgufSpec::kv_u32(key("context_length"), 128),
-                   GgufSpec::kv_u32(key("embedding_length"), 32),
-                   GgufSpec::kv_u32(key("feed_forward_length"), 64),
-                   GgufSpec::kv_u32(key("attention.head_count"), 2),
-                   GgufSpec::kv_f32(key("attention.layer_norm_rms_epsilon"), 1e-6F)};
-  spec.tensors = {{"token_embd.weight", {32, 10}, 8, std::string(340, 0)}};
-  return spec;
-}
 
 GgufSpec deepseek(uint32_t experts = 8) {
   GgufSpec spec = base("deepseek2");
@@ -49,29 +25,6 @@ GgufSpec deepseek(uint32_t experts = 8) {
     spec.metadata.push_back(GgufSpec::kv_u32(std::string("deepseek2.") + key, value));
   }
   return spec;
-}
-
-void put(GgufSpec& spec, const std::string& entry) {
-  const std::string key = entry.substr(0, 8 + static_cast<unsigned char>(entry[0]));  // its length, then the key itself
-  std::erase_if(spec.metadata, [&](const std::string& other) { return other.starts_with(key); });
-  spec.metadata.push_back(entry);
-}
-
-template <class Use>
-auto with_file(const GgufSpec& spec, Use use) {
-  const TempDir folder;
-  return use(folder.write("m.gguf", spec.build()));
-}
-
-Result<ConfigMap> config_of(const GgufSpec& spec) {
-  return with_file(spec, [](const auto& path) { return load_model_config(path); });
-}
-
-std::string field(const GgufSpec& spec, std::string_view name) {
-  const auto config = config_of(spec);
-  if (!config.ok()) return config.status().message();
-  const ConfigValue* value = config->object().find(name);
-  return value == nullptr ? "absent" : value->to_json();
 }
 
 TEST(GgufDeepseek, HeadsHaveTwoSpellings) {
@@ -181,27 +134,6 @@ TEST(GgufPhi3, LongropeAndTheWindowOfOldFiles) {
   EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr("rope_factors_long.weight is float32 of shape [17]"));
 }
 
-TEST(GgufGemmaEmbedding, SeesBothWaysAndHasLayersBehindItsPooling) {
-  GgufSpec spec = base("gemma-embedding");
-  put(spec, GgufSpec::kv_u32("gemma-embedding.pooling_type", 1));
-  spec.tensors.push_back({"dense_2.weight", {32, 64}, 0, std::string(32 * 64 * 4, 0)});
-  spec.tensors.push_back({"dense_3.weight", {64, 16}, 0, std::string(64 * 16 * 4, 0)});
-  const TempDir folder;
-  const auto path = folder.write("model.gguf", spec.build());
-  const auto config = load_model_config(path);
-  ASSERT_TRUE(config.ok()) << config.status().to_string();
-  EXPECT_EQ(config->get_strings("architectures")->front(), "Gemma3TextModel");
-  EXPECT_TRUE(*config->get_bool_or("use_bidirectional_attention", false));
-  const auto layers = config->get_maps("embedding_layers");
-  ASSERT_EQ(layers->size(), 2U);
-  EXPECT_EQ(*layers->at(0).get_int("out_features"), 64);
-  EXPECT_EQ(*layers->at(1).get_int("in_features"), 64);
-  EXPECT_EQ(*layers->at(1).get_int("out_features"), 16);
-  const auto checkpoint = Checkpoint::open(path);
-  ASSERT_TRUE(checkpoint.ok());
-  EXPECT_TRUE((*checkpoint)->contains("embedding_layers.1.linear.weight"));
-}
-
 TEST(GgufOlmoe, TheChosenKeepTheirShares) {
   GgufSpec spec = base("olmoe");
   put(spec, GgufSpec::kv_u32("olmoe.expert_count", 8));
@@ -232,7 +164,8 @@ TEST(GgufQwen2Moe, TheSharedExpertsGateIsAMatrixOfOneRow) {
   with_file(spec, [](const auto& path) {
     const auto gate = (*Checkpoint::open(path))->find("model.layers.0.mlp.shared_expert_gate.weight");
     EXPECT_TRUE(gate.ok()) << gate.status().message();
-    if (gate.ok()) EXPECT_EQ(gate->view.shape, (Shape{1, 32}));
+    ASSERT_TRUE(gate.ok());
+    EXPECT_EQ(gate->view.shape, (Shape{1, 32}));
   });
 }
 
@@ -306,7 +239,8 @@ TEST(GgufErnieMoe, LayersAndTheBiasOfItsRouter) {
   with_file(spec, [](const auto& path) {
     const auto bias = (*Checkpoint::open(path))->find("model.layers.1.mlp.moe_statics.e_score_correction_bias");
     EXPECT_TRUE(bias.ok()) << bias.status().message();
-    if (bias.ok()) EXPECT_EQ(bias->view.shape, (Shape{1, 4}));
+    ASSERT_TRUE(bias.ok());
+    EXPECT_EQ(bias->view.shape, (Shape{1, 4}));
   });
 }
 
@@ -355,13 +289,13 @@ TEST(GgufGptOss, ItsYarnIsNotCutToWholeNumbers) {
   EXPECT_EQ(field(spec, "num_experts"), "4");
 }
 
-std::string pattern(std::initializer_list<bool> layers) {
+std::string window_pattern(std::initializer_list<bool> layers) {
   std::string out = le<uint32_t>(7) + le<uint64_t>(layers.size());
   for (const bool windowed : layers) out += windowed ? '\1' : '\0';
   return out;
 }
 
-constexpr const char* kTypes = "layer_types";
+constexpr const char* kLayerTypes = "layer_types";
 
 TEST(GgufOlmo, AWindowTellsThirdFromSecond) {
   GgufSpec spec = base("olmo2");
@@ -370,15 +304,15 @@ TEST(GgufOlmo, AWindowTellsThirdFromSecond) {
   put(spec, GgufSpec::kv_u32("olmo2.attention.sliding_window", 16));
   EXPECT_EQ(field(spec, "architectures"), R"(["Olmo3ForCausalLM"])");
   EXPECT_EQ(field(spec, "rope_local_base_freq"), "500000.0");
-  EXPECT_EQ(field(spec, kTypes), R"(["sliding_attention", "sliding_attention"])");
-  put(spec, GgufSpec::kv("olmo2.attention.sliding_window_pattern", 9, pattern({false, true})));
-  EXPECT_EQ(field(spec, kTypes), R"(["full_attention", "sliding_attention"])");
+  EXPECT_EQ(field(spec, kLayerTypes), R"(["sliding_attention", "sliding_attention"])");
+  put(spec, GgufSpec::kv("olmo2.attention.sliding_window_pattern", 9, window_pattern({false, true})));
+  EXPECT_EQ(field(spec, kLayerTypes), R"(["full_attention", "sliding_attention"])");
   put(spec, GgufSpec::kv_u32("olmo2.attention.sliding_window_pattern", 2));
-  EXPECT_EQ(field(spec, kTypes), R"(["sliding_attention", "full_attention"])");
-  put(spec, GgufSpec::kv("olmo2.attention.sliding_window_pattern", 9, pattern({false})));
-  EXPECT_THAT(field(spec, kTypes), HasSubstr("has 1 entries for 2 layers"));
+  EXPECT_EQ(field(spec, kLayerTypes), R"(["sliding_attention", "full_attention"])");
+  put(spec, GgufSpec::kv("olmo2.attention.sliding_window_pattern", 9, window_pattern({false})));
+  EXPECT_THAT(field(spec, kLayerTypes), HasSubstr("has 1 entries for 2 layers"));
   put(spec, GgufSpec::kv_u32("olmo2.attention.sliding_window_pattern", 0));
-  EXPECT_THAT(field(spec, kTypes), HasSubstr("sliding_window_pattern is 0"));
+  EXPECT_THAT(field(spec, kLayerTypes), HasSubstr("sliding_window_pattern is 0"));
 }
 
 TEST(GgufGranite, ItsMultipliersHaveOtherNames) {
@@ -419,9 +353,9 @@ TEST(GgufGlm, PositionsInSectionsAreRefused) {
 TEST(GgufExaone4, OneWithoutAWindowSaysSo) {
   GgufSpec spec = base("exaone4");
   EXPECT_EQ(field(spec, "sliding_window"), "null");
-  EXPECT_EQ(field(spec, kTypes), "absent");
+  EXPECT_EQ(field(spec, kLayerTypes), "absent");
   put(spec, GgufSpec::kv_u32("exaone4.attention.sliding_window", 16));
-  EXPECT_EQ(field(spec, kTypes), R"(["sliding_attention", "sliding_attention"])");
+  EXPECT_EQ(field(spec, kLayerTypes), R"(["sliding_attention", "sliding_attention"])");
   spec = base("exaone4");
   put(spec, GgufSpec::kv_u32("exaone4.block_count", 64));
   EXPECT_EQ(field(spec, "sliding_window"), "4096") << "of the largest, in its first files";
@@ -436,7 +370,7 @@ TEST(GgufCohere, ItsNormsHaveAnEpsilonOfTheirOwn) {
   EXPECT_EQ(field(spec, "layer_norm_eps"), "1e-05");
   EXPECT_EQ(field(spec, "rms_norm_eps"), "absent");
   EXPECT_EQ(field(spec, "logit_scale"), "0.25");
-  EXPECT_EQ(field(spec, kTypes), R"(["sliding_attention", "sliding_attention"])");
+  EXPECT_EQ(field(spec, kLayerTypes), R"(["sliding_attention", "sliding_attention"])");
 }
 
 TEST(GgufBiases, OfOneFieldOrTwo) {
@@ -551,4 +485,4 @@ TEST(GgufParts, OnesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace choral::io
+}  // namespace choral::io::family_test

@@ -16,6 +16,21 @@ constexpr std::array<GgufRenaming, 3> kFourNorms{{{"post_attention_norm", "post_
                                                   {"post_ffw_norm", "post_feedforward_layernorm"}}};
 constexpr std::array<GgufRenaming, 2> kNormsAfter{
     {{"post_attention_norm", "post_attention_layernorm"}, {"post_ffw_norm", "post_feedforward_layernorm"}}};
+constexpr std::array<GgufRenaming, 15> kGemma4{{{"post_attention_norm", "post_attention_layernorm"},
+                                                {"ffn_norm", "pre_feedforward_layernorm"},
+                                                {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+                                                {"post_ffw_norm", "post_feedforward_layernorm"},
+                                                {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+                                                {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+                                                {"layer_output_scale.weight", "layer_scalar"},
+                                                {"inp_gate", "per_layer_input_gate"},
+                                                {"proj", "per_layer_projection"},
+                                                {"post_norm", "post_per_layer_input_norm"},
+                                                {"ffn_gate_inp", "router.proj"},
+                                                {"ffn_gate_inp.scale", "router.scale"},
+                                                {"ffn_gate_up_exps", "experts.*.gate_up_proj"},
+                                                {"ffn_down_exps", "experts.*.down_proj"},
+                                                {"ffn_down_exps.scale", "router.per_expert_scale"}}};
 constexpr std::array<GgufRenaming, 4> kExperts{{{"ffn_gate_inp", "mlp.gate"},
                                                 {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
                                                 {"ffn_up_exps", "mlp.experts.*.up_proj"},
@@ -166,6 +181,8 @@ constexpr GgufArchitecture kArchitectures[] = {
      .model_type = "gemma3_text",
      .norms_hold_one = true,
      .in_layer = kFourNorms},
+    {.name = "gemma4", .hf_class = "Gemma4ForCausalLM", .model_type = "gemma4_text", .in_layer = kGemma4},
+    {.name = "gemma4", .hf_class = "Gemma4ForCausalLM", .model_type = "gemma4_text", .experts = true, .in_layer = kGemma4},
     {.name = "gemma-embedding",
      .hf_class = "Gemma3TextModel",
      .model_type = "gemma3_text",
@@ -262,11 +279,14 @@ constexpr GgufArchitecture kArchitectures[] = {
     {.name = "smollm3", .hf_class = "SmolLM3ForCausalLM", .model_type = "smollm3", .interleaved_qk = true},
 };
 
-constexpr std::array<GgufRenaming, 5> kGlobal{{{"token_embd", "model.embed_tokens"},
+constexpr std::array<GgufRenaming, 8> kGlobal{{{"token_embd", "model.embed_tokens"},
                                                {"output_norm", "model.norm"},
                                                {"output", "lm_head"},
                                                {"dense_2", "embedding_layers.0.linear"},  // behind EmbeddingGemma's pooling
-                                               {"dense_3", "embedding_layers.1.linear"}}};
+                                               {"dense_3", "embedding_layers.1.linear"},
+                                               {"per_layer_token_embd", "model.embed_tokens_per_layer"},
+                                               {"per_layer_model_proj", "model.per_layer_model_projection"},
+                                               {"per_layer_proj_norm", "model.per_layer_projection_norm"}}};
 constexpr std::array<GgufRenaming, 11> kInLayer{{{"attn_norm", "input_layernorm"},
                                                  {"ffn_norm", "post_attention_layernorm"},
                                                  {"attn_q", "self_attn.q_proj"},

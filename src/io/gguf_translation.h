@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/gguf_names.h"
 
@@ -44,6 +45,11 @@ class GgufTranslation {
   Status family();
   Status gemma();
   void embedding_layers();
+  Result<std::vector<bool>> gemma4_windows(int64_t layers) const;
+  Result<std::vector<int64_t>> of_layers(std::string_view name, int64_t layers) const;
+  Status gemma4_heads(const std::vector<bool>& windows);
+  Status gemma4_mlp(int64_t layers, int64_t shared);
+  Status gemma4();
   Status phi3();
   Status latent_heads();
   Status shared_experts();

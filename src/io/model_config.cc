@@ -114,7 +114,8 @@ bool has_layer_types(const ConfigMap& rope) {
   return false;
 }
 
-// The experts that a router chooses among, which each family calls otherwise, as num_experts.
+// The experts that a router chooses among, and those that it chooses, which each family calls otherwise, as num_experts and
+// num_experts_per_tok.
 Status adopt_experts(const ConfigMap& config, ConfigObject& out) {
   const ConfigValue* first = nullptr;
   for (const char* name : {"num_local_experts", "n_routed_experts", "moe_num_experts"}) {
@@ -130,6 +131,11 @@ Status adopt_experts(const ConfigMap& config, ConfigObject& out) {
   if (const ConfigValue* used = config.find("moe_k")) {
     CHORAL_RETURN_IF_ERROR(adopt(config, out, "num_experts_per_tok", *used, config.path_of("moe_k")));
     out.erase("moe_k");
+  }
+  constexpr const char* kChosen = "top_k_experts";
+  if (const ConfigValue* chosen = config.find(kChosen)) {
+    CHORAL_RETURN_IF_ERROR(adopt(config, out, "num_experts_per_tok", *chosen, config.path_of(kChosen)));
+    out.erase(kChosen);
   }
   return {};
 }

@@ -38,13 +38,19 @@ Status GgufTranslation::copy_double(std::string_view gguf, std::string_view hf, 
 }
 
 Status GgufTranslation::sizes() {
+  const bool by_layer = architecture_.name == "gemma4";  // its layers differ in heads and in the width of their MLP
   for (const auto& size : kGgufSizes) {
     if (architecture_.experts && size.hf == "intermediate_size" && !has(size.gguf)) continue;  // no layer has an MLP
+    if (by_layer && size.hf == "intermediate_size") continue;
     CHORAL_TRY(const int64_t value, count(size.gguf));
     out_.set(size.hf, value);
   }
   CHORAL_TRY(const int64_t vocab_size, vocabulary());
   out_.set("vocab_size", vocab_size);
+  if (by_layer) {
+    CHORAL_TRY(head_dim_, count("attention.key_length"));
+    return {};
+  }
   return architecture_.name == "deepseek2" ? latent_heads() : heads(*out_.find("hidden_size")->as_int());
 }
 

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using testing::le;
 using testing::safetensors_file;
 
-Result<SafetensorsHeader> parse(const std::string& file, const SafetensorsLimits& limits = {}) {
+Result<SafetensorsHeader> header_of(const std::string& file, const SafetensorsLimits& limits = {}) {
   return parse_safetensors(bytes_of(file), "model.safetensors", limits);
 }
 
@@ -22,7 +22,7 @@ Result<SafetensorsHeader> parse(const std::string& file, const SafetensorsLimits
 void expect_refused(std::string_view json, size_t data_bytes, Code code, std::string_view words,
                     const SafetensorsLimits& limits = {}) {
   SCOPED_TRACE(json.substr(0, 200));
-  const auto result = parse(safetensors_file(json, std::string(data_bytes, '\0')), limits);
+  const auto result = header_of(safetensors_file(json, std::string(data_bytes, '\0')), limits);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), code) << result.status().message();
   EXPECT_THAT(result.status().message(), HasSubstr("model.safetensors"));
@@ -33,7 +33,7 @@ constexpr std::string_view kValid = R"({"__metadata__":{"format":"pt"},"b":{"dty
                                     R"("a":{"shape":[1],"data_offsets":[0,4],"dtype":"F32"}} )";
 
 TEST(SafetensorsHeader, ReadsNamesShapesOffsetsAndMetadata) {
-  const auto header = parse(safetensors_file(kValid, std::string(12, 'x')));
+  const auto header = header_of(safetensors_file(kValid, std::string(12, 'x')));
   ASSERT_TRUE(header.ok()) << header.status().message();
   ASSERT_EQ(header->entries.size(), 2u);
   EXPECT_EQ(header->entries[0].name, "a");
@@ -47,8 +47,8 @@ TEST(SafetensorsHeader, ReadsNamesShapesOffsetsAndMetadata) {
 
 TEST(SafetensorsHeader, EveryTruncationIsRefused) {
   const std::string file = safetensors_file(kValid, std::string(12, 'x'));
-  for (size_t size = 0; size < file.size(); ++size) EXPECT_FALSE(parse(file.substr(0, size)).ok()) << size;
-  EXPECT_FALSE(parse(file + "x").ok()) << "a byte too many belongs to no tensor";
+  for (size_t size = 0; size < file.size(); ++size) EXPECT_FALSE(header_of(file.substr(0, size)).ok()) << size;
+  EXPECT_FALSE(header_of(file + "x").ok()) << "a byte too many belongs to no tensor";
 }
 
 TEST(SafetensorsHeader, BitFlipsNeverBreakThePromiseOfCoverage) {
@@ -56,7 +56,7 @@ TEST(SafetensorsHeader, BitFlipsNeverBreakThePromiseOfCoverage) {
   for (size_t bit = 0; bit < file.size() * 8; ++bit) {
     std::string flipped = file;
     flipped[bit / 8] ^= static_cast<char>(1 << bit % 8);
-    const auto header = parse(flipped);
+    const auto header = header_of(flipped);
     if (!header.ok()) continue;
     uint64_t covered = 0;
     for (const auto& entry : header->entries) covered += entry.end - entry.begin;
@@ -65,12 +65,12 @@ TEST(SafetensorsHeader, BitFlipsNeverBreakThePromiseOfCoverage) {
 }
 
 TEST(SafetensorsHeader, LengthOfTheHeader) {
-  EXPECT_EQ(parse(le<uint64_t>(1) + "{").status().code(), Code::kCorrupt);
-  EXPECT_EQ(parse(le<uint64_t>(0)).status().code(), Code::kCorrupt);
-  EXPECT_TRUE(parse(le<uint64_t>(2) + "{}").ok());
-  EXPECT_EQ(parse(le<uint64_t>(100'000'001) + "{}").status().code(), Code::kTooLarge);
-  EXPECT_EQ(parse(le<uint64_t>(UINT64_MAX) + "{}").status().code(), Code::kTooLarge);
-  EXPECT_EQ(parse(le<uint64_t>(3) + "{}").status().code(), Code::kCorrupt);
+  EXPECT_EQ(header_of(le<uint64_t>(1) + "{").status().code(), Code::kCorrupt);
+  EXPECT_EQ(header_of(le<uint64_t>(0)).status().code(), Code::kCorrupt);
+  EXPECT_TRUE(header_of(le<uint64_t>(2) + "{}").ok());
+  EXPECT_EQ(header_of(le<uint64_t>(100'000'001) + "{}").status().code(), Code::kTooLarge);
+  EXPECT_EQ(header_of(le<uint64_t>(UINT64_MAX) + "{}").status().code(), Code::kTooLarge);
+  EXPECT_EQ(header_of(le<uint64_t>(3) + "{}").status().code(), Code::kCorrupt);
   expect_refused(kValid, 12, Code::kTooLarge, "header is", {.max_header_bytes = 50});
 }
 
@@ -131,8 +131,8 @@ TEST(SafetensorsHeader, DataTypes) {
                                                        {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
   for (const auto& [name, size] : sizes) {
     const auto json = fmt::format(R"({{"a":{{"dtype":"{}","shape":[3],"data_offsets":[0,{}]}}}})", name, 3 * size);
-    EXPECT_TRUE(parse(safetensors_file(json, std::string(3 * size, 0))).ok()) << name;
-    EXPECT_FALSE(parse(safetensors_file(json, std::string(3 * size + 1, 0))).ok()) << name;
+    EXPECT_TRUE(header_of(safetensors_file(json, std::string(3 * size, 0))).ok()) << name;
+    EXPECT_FALSE(header_of(safetensors_file(json, std::string(3 * size + 1, 0))).ok()) << name;
   }
 }
 
@@ -151,7 +151,7 @@ TEST(SafetensorsHeader, OffsetsCoverTheDataOnceAndWholly) {
         R"({{"a":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}},"b":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}}}})",
         a1 - a0, a0, a1, b1 - b0, b0, b1);
   };
-  EXPECT_TRUE(parse(safetensors_file(two(2, 4, 0, 2), "1234")).ok()) << "the order of names is free";
+  EXPECT_TRUE(header_of(safetensors_file(two(2, 4, 0, 2), "1234")).ok()) << "the order of names is free";
   expect_refused(two(0, 2, 1, 4), 4, Code::kCorrupt, "overlaps");
   expect_refused(two(0, 2, 0, 2), 2, Code::kCorrupt, "overlaps");
   expect_refused(two(0, 1, 2, 4), 4, Code::kCorrupt, "belong to none");
@@ -165,10 +165,10 @@ TEST(SafetensorsHeader, OffsetsCoverTheDataOnceAndWholly) {
 
 TEST(SafetensorsHeader, LimitsOnCountNamesAndRank) {
   expect_refused(kValid, 12, Code::kTooLarge, "more than 1 tensors", {.max_tensors = 1});
-  EXPECT_TRUE(parse(safetensors_file(kValid, std::string(12, 0)), {.max_tensors = 2}).ok());
+  EXPECT_TRUE(header_of(safetensors_file(kValid, std::string(12, 0)), {.max_tensors = 2}).ok());
   expect_refused(fmt::format(R"({{"{}":{{"dtype":"U8","shape":[],"data_offsets":[0,1]}}}})", std::string(1025, 'n')), 1,
                  Code::kTooLarge, "1025 bytes");
-  EXPECT_TRUE(parse(safetensors_file(R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", "x")).ok());
+  EXPECT_TRUE(header_of(safetensors_file(R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", "x")).ok());
   expect_refused(R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", 1, Code::kCorrupt, "more than 8");
 }
 

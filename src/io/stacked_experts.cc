@@ -1,5 +1,6 @@
 #include "io/stacked_experts.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/printable.h"
@@ -32,6 +33,7 @@ constexpr std::array<Form, 4> kForms{{
      },
      true},
 }};
+constexpr Form kAsItIs{"", ".weight", 3, [](const Shape& all) { return Shape{all[1], all[2]}; }};
 constexpr std::array<std::string_view, 2> kParameters{"gate_up_proj", "down_proj"};
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOfGranite{
     {{".block_sparse_moe.input_linear.weight", "gate_up_proj"}, {".block_sparse_moe.output_linear.weight", "down_proj"}}};
@@ -72,6 +74,26 @@ Result<std::optional<StackedExperts>> beside_a_shared_gate(std::string_view name
   return std::optional(std::move(out));
 }
 
+// "model.layers.3.experts.": a layer's own.
+bool is_of_layer(std::string_view before) {
+  constexpr std::string_view kEnd = ".experts.";
+  before.remove_suffix(kEnd.size());
+  const size_t dot = before.rfind('.');
+  const std::string_view number = before.substr(dot + 1);
+  return dot != std::string_view::npos && !number.empty() && before.substr(0, dot).ends_with("layers") &&
+         std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// None: the parameter is stored in another way.
+const Form* form_of(std::string_view before, std::string_view parameter, std::string_view ending,
+                    FunctionRef<bool(std::string_view)> contains) {
+  if (is_of_layer(before)) return ending.empty() ? &kAsItIs : nullptr;
+  const bool of_llama4 = before.ends_with(".feed_forward.experts.");
+  if (!of_llama4 && !contains(fmt::format("{}{}_bias", before, parameter))) return nullptr;
+  const auto form = std::find_if(kForms.begin(), kForms.end(), [&](const Form& f) { return f.ending == ending; });
+  return form == kForms.end() ? nullptr : &*form;
+}
+
 }  // namespace
 
 Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, const Shape& shape,
@@ -84,19 +106,17 @@ Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, con
   if (last == kParameters[0] || last == kParameters[1]) {
     if (contains(std::string(name.substr(0, at)) + ".shared_expert_gate.weight")) return beside_a_shared_gate(name, last, shape);
   }
+  const std::string_view before = name.substr(0, begin);
   for (const auto parameter : kParameters) {
     if (!last.starts_with(parameter)) continue;
-    for (const Form& form : kForms) {
-      if (last.substr(parameter.size()) != form.ending) continue;
-      const bool of_llama4 = name.substr(0, at).ends_with(".feed_forward");
-      if (!of_llama4 && !contains(std::string(name.substr(0, begin + parameter.size())) + "_bias")) continue;
-      CHORAL_RETURN_IF_ERROR(check_stack(name, shape, form.rank));
-      return std::optional(StackedExperts{.before = std::string(name.substr(0, begin)),
-                                          .after = fmt::format(".{}{}", parameter, form.own),
-                                          .experts = shape[0],
-                                          .shape = form.shape(shape),
-                                          .transposed = form.transposed});
-    }
+    const Form* form = form_of(before, parameter, last.substr(parameter.size()), contains);
+    if (form == nullptr) continue;
+    CHORAL_RETURN_IF_ERROR(check_stack(name, shape, form->rank));
+    return std::optional(StackedExperts{.before = std::string(before),
+                                        .after = fmt::format(".{}{}", parameter, form->own),
+                                        .experts = shape[0],
+                                        .shape = form->shape(shape),
+                                        .transposed = form->transposed});
   }
   return std::optional<StackedExperts>();
 }

@@ -1,6 +1,6 @@
-// Safetensors files of gpt-oss, Llama 4, Granite's and Qwen3.5's mixtures hold a parameter of all experts of a layer as one
-// tensor. Here such a tensor is taken apart into those that an expert's linear layers have. Qwen3.5's, which has a gate of its
-// shared expert beside it:
+// Safetensors files of gpt-oss, Llama 4, Gemma 4, Granite's and Qwen3.5's mixtures hold a parameter of all experts of a layer as
+// one tensor. Here such a tensor is taken apart into those that an expert's linear layers have. Qwen3.5's, which has a gate of
+// its shared expert beside it:
 //   gate_up_proj [experts, 2·n, k]              -> gate_proj.weight [n, k], whose rows come first, and up_proj.weight
 //   down_proj [experts, n, k]                   -> down_proj.weight [n, k]
 // The others', "….experts.N.gate_up_proj.…" and "….down_proj.…"; gpt-oss's have biases beside them:
@@ -13,6 +13,9 @@
 // before the up's:
 //   ….block_sparse_moe.input_linear [experts, n, k]   -> ….block_sparse_moe.experts.N.gate_up_proj, weight [n, k]
 //   ….block_sparse_moe.output_linear [experts, n, k]  -> ….block_sparse_moe.experts.N.down_proj, weight [n, k]
+// In Gemma 4, whose experts are no part of an MLP
+// ("model.layers.3.experts.down_proj"), a matrix lies as it is used, and gate_up_proj has the gate's rows before the up's:
+//   gate_up_proj [experts, n, k]                -> weight [n, k]
 // Internal to io. Pure; any thread.
 #pragma once
 

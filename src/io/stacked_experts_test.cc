@@ -42,6 +42,9 @@ class File {
   std::vector<std::pair<std::string, Tensor>> tensors_;
 };
 
+// A layer's own, which are no part of an MLP: Gemma 4's, each as it is used.
+const std::string kOfLayer = "model.layers.3.experts.";
+
 float float_at(const SourceTensor& tensor, int64_t i) {
   float value;
   std::memcpy(&value, tensor.view.data + i * sizeof value, sizeof value);
@@ -74,6 +77,23 @@ TEST(StackedExperts, BesideASharedGateTheyLieAsTheyAreMultiplied) {
                            .add(layer + "shared_expert_gate.weight", DType::kF32, {1, 3})
                            .open();
   EXPECT_THAT(refused.status().message(), HasSubstr("has 3 rows, of which half are the gate's"));
+}
+
+TEST(StackedExperts, ThoseOfALayerLieAsTheyAreUsed) {
+  File file;
+  const auto checkpoint = file.add(kOfLayer + "down_proj", DType::kF32, {2, 32, 2})
+                              .add(kOfLayer + "gate_up_proj", DType::kF32, {2, 4, 32})
+                              .add(kExperts + "gate_up_proj", DType::kF32, {2, 4, 32})
+                              .open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  EXPECT_THAT((*checkpoint)->names(),
+              ElementsAre(kOfLayer + "0.down_proj.weight", kOfLayer + "0.gate_up_proj.weight", kOfLayer + "1.down_proj.weight",
+                          kOfLayer + "1.gate_up_proj.weight", kExperts + "gate_up_proj"))
+      << "those of an MLP without biases are of no known family";
+  const auto weight = *(*checkpoint)->find(kOfLayer + "1.gate_up_proj.weight");
+  EXPECT_EQ(weight.view.shape, (Shape{4, 32}));
+  EXPECT_FALSE(weight.transposed);
+  EXPECT_EQ(float_at(weight, 0), 128);
 }
 
 TEST(StackedExperts, EachExpertHasItsPart) {

@@ -23,6 +23,12 @@ constexpr Whole kWholes[] = {
     {"Gemma3ForConditionalGeneration", "", "Gemma3ForCausalLM", "gemma3_text",
      R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
          "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072, "sliding_window": 4096})"},
+    {"Gemma4ForConditionalGeneration", "", "Gemma4ForCausalLM", "gemma4_text",
+     R"({"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30, "num_attention_heads": 8,
+         "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072, "sliding_window": 512})"},
+    {"Gemma4UnifiedForConditionalGeneration", "", "Gemma4UnifiedForCausalLM", "gemma4_unified_text",
+     R"({"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30, "num_attention_heads": 8,
+         "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 262144, "sliding_window": 1024})"},
     // Whether the head is the embeddings' table is the file's to show.
     {"Mistral3ForConditionalGeneration", "mistral", "MistralForCausalLM", "mistral",
      R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,

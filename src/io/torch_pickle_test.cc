@@ -86,11 +86,11 @@ std::string archive(const std::string& pickle, const std::string& data = floats(
   return zip({{"m/data.pkl", pickle}, {"m/byteorder", "little"}, {"m/data/0", data, 0, 0, std::string("FB\x04\0ZZZZ", 8)}});
 }
 
-Result<std::vector<TorchTensor>> parse(const std::string& file, const TorchLimits& limits = {}) {
+Result<std::vector<TorchTensor>> tensors_of(const std::string& file, const TorchLimits& limits = {}) {
   return parse_torch_tensors(bytes_of(file), "x.bin", nullptr, limits);
 }
 std::string refusal(const std::string& file, const TorchLimits& limits = {}) {
-  const auto result = parse(file, limits);
+  const auto result = tensors_of(file, limits);
   return result.ok() ? "accepted" : result.status().message();
 }
 
@@ -103,7 +103,7 @@ std::vector<float> values_of(const TorchTensor& tensor) {
 TEST(TorchPickle, ReadsViewsOfStorages) {
   const std::string file = archive(dictionary(text("b") + tensor(storage("FloatStorage", "0", 6), 0, {2, 3}, {3, 1}) + text("a") +
                                               tensor(storage("FloatStorage", "0", 6), 4, {2}, {1})));
-  const auto tensors = parse(file);
+  const auto tensors = tensors_of(file);
   ASSERT_TRUE(tensors.ok()) << tensors.status().message();
   ASSERT_EQ(tensors->size(), 2u);
   EXPECT_EQ((*tensors)[0].name, "a");
@@ -116,7 +116,7 @@ TEST(TorchPickle, ReadsViewsOfStorages) {
 TEST(TorchPickle, CopiesWhatDoesNotLieInARow) {
   const std::string file = archive(dictionary(text("t") + tensor(storage("FloatStorage", "0", 6), 0, {3, 2}, {1, 3}) + text("e") +
                                               tensor(storage("FloatStorage", "0", 6), 1, {2, 2}, {0, 2})));
-  const auto tensors = parse(file);
+  const auto tensors = tensors_of(file);
   ASSERT_TRUE(tensors.ok()) << tensors.status().message();
   EXPECT_THAT(values_of((*tensors)[0]), ::testing::ElementsAre(2, 4, 2, 4));
   EXPECT_THAT(values_of((*tensors)[1]), ::testing::ElementsAre(1, 4, 2, 5, 3, 6));
@@ -146,7 +146,7 @@ TEST(TorchPickle, EveryStorageType) {
       {"IntStorage", 4},   {"ShortStorage", 2}, {"CharStorage", 1},     {"ByteStorage", 1},   {"BoolStorage", 1}};
   for (const auto& [type, width] : types) {
     const auto tensors =
-        parse(archive(dictionary(text("w") + tensor(storage(type, "0", 3), 0, {3}, {1})), std::string(3 * width, '\0')));
+        tensors_of(archive(dictionary(text("w") + tensor(storage(type, "0", 3), 0, {3}, {1})), std::string(3 * width, '\0')));
     ASSERT_TRUE(tensors.ok()) << type << tensors.status().message();
     EXPECT_EQ((*tensors)[0].view.size_bytes(), 3 * width);
   }

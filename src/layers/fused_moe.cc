@@ -9,15 +9,18 @@ namespace choral::layers {
 MoeRouter::MoeRouter(Builder& builder, const Spec& spec)
     : ReplicatedLinear(builder, quant::LayerKind::kRouter,
                        {.prefix = spec.prefix, .in = spec.hidden, .out = spec.experts, .bias = spec.bias}),
+      scale_tensor_(spec.expert_scale),
       selection_bias_(spec.selection_bias.empty() ? 0 : spec.experts),
       selection_bias_name_(spec.selection_bias),
-      selection_bias_row_(spec.selection_bias_row) {
+      selection_bias_row_(spec.selection_bias_row),
+      expert_scale_(spec.expert_scale.empty() ? 0 : spec.experts) {
   if (!selection_bias_.empty() && !builder.lora_targets.empty())
     builder.lora_targets.back().selection_bias = [this] { return selection_bias(); };
 }
 
 Status MoeRouter::load_weights(quant::WeightSource& source) {
   CHORAL_RETURN_IF_ERROR(ReplicatedLinear::load_weights(source));
+  if (!expert_scale_.empty()) CHORAL_RETURN_IF_ERROR(source.read_vector(scale_tensor_, expert_scale_));
   if (selection_bias_.empty()) return {};
   const std::string& name = selection_bias_name_;
   const int64_t experts = std::ssize(selection_bias_);
@@ -60,12 +63,14 @@ FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
       hidden_(spec.hidden),
       intermediate_(spec.intermediate),
       weigh_input_(spec.weigh_input),
+      own_router_row_(spec.own_router_row),
       router_(builder.make<MoeRouter>({.prefix = fmt::format("{}.{}", spec.prefix, spec.names.router),
                                        .hidden = spec.hidden,
                                        .experts = spec.experts,
                                        .selection_bias = selection_bias_name(spec),
                                        .selection_bias_row = spec.names.selection_bias_row,
-                                       .bias = spec.bias})),
+                                       .bias = spec.bias,
+                                       .expert_scale = spec.expert_scale})),
       choose_(bind<platform::ops::MoeGating>()),
       grouped_matmul_(bind<platform::ops::GroupedMatmul>()),
       combine_(bind<platform::ops::MoeCombine>()) {
@@ -121,6 +126,7 @@ kernels::ExpertRows FusedMoE::route(const platform::Context& ctx, MatrixView<con
                                     MatrixView<float> weights) const {
   kernels::MoeGating gating = gating_;
   gating.selection_bias = router_->selection_bias();
+  gating.expert_scale = router_->expert_scale();
   const MatrixView<int32_t> ids(ctx.kernel.scratch.make<int32_t>(weights.rows * weights.cols).data(), weights.rows, weights.cols);
   choose_(ctx, logits, gating, ids, weights);
   return kernels::sort_by_expert(ids, std::ssize(experts_), ctx.kernel.scratch);
@@ -149,7 +155,7 @@ void FusedMoE::forward(const platform::Context& ctx, const ForwardBatch& batch, 
                        MatrixView<float> y) const {
   const platform::StepMark mark(ctx);
   const auto logits = ctx.make_matrix(x.rows, std::ssize(experts_)), weights = ctx.make_matrix(x.rows, gating_.top_k);
-  router_->forward(ctx, x, logits, batch.lora);
+  router_->forward(ctx, x.sub_cols(own_router_row_ ? hidden_ : 0, hidden_), logits, batch.lora);
   const auto rows = route(ctx, logits, weights);
 
   // The experts that any rows came to.
@@ -170,7 +176,7 @@ void FusedMoE::forward(const platform::Context& ctx, const ForwardBatch& batch, 
 
   const int64_t slots = std::ssize(rows.tokens);
   MatrixView<const float> shares = weights;
-  const auto outer = gather(ctx, x, rows, shares);
+  const auto outer = gather(ctx, x.sub_cols(0, hidden_), rows, shares);
   const auto gate_up = ctx.make_matrix(slots, 2 * intermediate_), gated = ctx.make_matrix(slots, intermediate_);
   forward_all([](const Expert& expert) { return expert.gate_up_proj.get(); }, outer, gate_up);
   act_->forward(ctx, gate_up, gated);

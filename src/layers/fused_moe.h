@@ -27,19 +27,23 @@ class MoeRouter : public ReplicatedLinear {
     std::string prefix;
     int64_t hidden = 0;
     int64_t experts = 0;
-    std::string selection_bias;       // what the checkpoint calls it; empty: it has none
+    std::string selection_bias = {};  // what the checkpoint calls it; empty: it has none
     bool selection_bias_row = false;  // and whether as a matrix of one row
     bool bias = false;                // of the logits
+    std::string expert_scale = {};    // a tensor by whose values the weights are multiplied; empty: none
   };
   MoeRouter(Builder& builder, const Spec& spec);
 
   Status load_weights(quant::WeightSource& source) override;
   std::span<const float> selection_bias() const { return selection_bias_; }
+  std::span<const float> expert_scale() const { return expert_scale_; }
 
  private:
+  std::string scale_tensor_;
   std::vector<float> selection_bias_;
   std::string selection_bias_name_;
   bool selection_bias_row_;
+  std::vector<float> expert_scale_;
 };
 
 // What the shared expert is worth to a token, where the checkpoint has a matrix of one row for it: y += sigmoid(w·x)·from. It
@@ -86,6 +90,9 @@ class FusedMoE : public Block, public PluggedBlock, public platform::CustomOp {
     bool bias = false;               // of the router and of the experts' matrices
     bool weigh_input = false;        // a token's weight for an expert multiplies what that reads, not what it gives
     bool merged_gate_up = false;     // the checkpoint has one matrix of an expert's gate and up, "gate_up_proj"
+    // x has two rows a token, side by side: the experts', then the router's.
+    bool own_router_row = false;
+    std::string expert_scale = {};  // see MoeRouter
     // gate and up are one matrix, "gate_up_proj", whose rows are theirs in turns; in the place of hidden_act
     std::optional<kernels::ClampedSwiglu> swiglu = {};
   };
@@ -110,6 +117,7 @@ class FusedMoE : public Block, public PluggedBlock, public platform::CustomOp {
   kernels::MoeGating gating_;
   int64_t hidden_, intermediate_;
   bool weigh_input_;
+  bool own_router_row_;
   std::unique_ptr<MoeRouter> router_;
   std::vector<Expert> experts_;
   std::unique_ptr<GatedActivation> act_;

@@ -31,9 +31,10 @@ class Module {
   virtual std::string prefix() const = 0;  // "model.layers.0.mlp.down_proj"
   // What weight_bytes() will be, padding apart: asked between the second time and the third.
   virtual int64_t expected_bytes(const quant::WeightRequest& request) const = 0;
-  virtual int64_t weight_bytes() const = 0;  // as held in memory, after processing
-  virtual int64_t parameters() const = 0;    // weights as numbers
-  virtual std::string format() const = 0;    // "bf16"
+  virtual int64_t weight_bytes() const = 0;           // as held in memory, after processing
+  virtual int64_t mapped_bytes() const { return 0; }  // of weights that stay in their file, beside those
+  virtual int64_t parameters() const = 0;             // weights as numbers
+  virtual std::string format() const = 0;             // "bf16"
   virtual std::string kernel_name(CpuLevel level) const = 0;
   virtual std::optional<ProductForm> product_form(CpuLevel) const { return std::nullopt; }  // none: it multiplies by none
 };

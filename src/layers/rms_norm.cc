@@ -14,20 +14,23 @@ RMSNorm::RMSNorm(Builder& builder, const Spec& spec) : RMSNorm(builder, spec, kL
 RMSNorm::RMSNorm(Builder& builder, const Spec& spec, std::string_view op_name, float stored_less)
     : CustomOp(op_name, builder.custom_ops, builder.session),
       prefix_(spec.prefix),
+      tensor_(spec.tensor.empty() ? prefix_ + ".weight" : spec.tensor),
       weighted_(spec.weighted),
       eps_(spec.eps),
+      factor_(spec.factor),
       stored_less_(stored_less),
       norm_(bind<platform::ops::RmsNorm>()),
       norm_heads_(bind<platform::ops::RmsNormHeads>()),
       add_bias_(bind<platform::ops::AddBias>()) {
   weight_.host().resize(spec.size, 1.0F);
-  if (weighted_) lora_target_ = builder.add_lora_target(norm_target(prefix_, spec.size, stored_less));
+  if (weighted_ && spec.tensor.empty()) lora_target_ = builder.add_lora_target(norm_target(prefix_, spec.size, stored_less));
   builder.modules.push_back(this);
 }
 
 Status RMSNorm::load_weights(quant::WeightSource& source) {
   if (!weighted_) return {};
-  CHORAL_RETURN_IF_ERROR(source.read_vector(prefix_ + ".weight", weight_.host(), stored_less_));
+  CHORAL_RETURN_IF_ERROR(source.read_vector(tensor_, weight_.host(), stored_less_));
+  for (float& w : weight_.host()) w *= factor_;
   if (!source.contains(prefix_ + ".bias")) return {};
   bias_.host().resize(weight_.host().size());
   return source.read_vector(prefix_ + ".bias", bias_.host());

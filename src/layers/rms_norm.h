@@ -28,7 +28,9 @@ class RMSNorm : public Module, public platform::CustomOp {
     std::string prefix;
     int64_t size = 0;
     float eps = 1e-6F;
-    bool weighted = true;  // false: w is 1, of which no checkpoint says anything
+    bool weighted = true;     // false: w is 1, of which no checkpoint says anything
+    std::string tensor = {};  // what a checkpoint calls w, where that is not "<prefix>.weight"; adapters do not know it then
+    float factor = 1;         // w is so many times what is stored
   };
   RMSNorm(Builder& builder, const Spec& spec);
 
@@ -51,9 +53,8 @@ class RMSNorm : public Module, public platform::CustomOp {
       own[i] = norms[i]->weight();
       targets[i] = norms[i]->lora_target_;
     }
-    if (lora == nullptr || std::all_of(targets.begin(), targets.end(), [](int target) { return target < 0; })) {
-      return run(0, rows, own);
-    }
+    const bool fixed = std::all_of(targets.begin(), targets.end(), [](int target) { return target < 0; });
+    if (lora == nullptr || fixed) return run(0, rows, own);
     lora->for_each_norm(ctx, targets, rows, [&](int64_t row, int64_t count, std::span<const std::span<const float>> replaced) {
       Weights weights = own;
       for (size_t i = 0; i < kNorms; ++i) {
@@ -84,9 +85,9 @@ class RMSNorm : public Module, public platform::CustomOp {
   RMSNorm(Builder& builder, const Spec& spec, std::string_view op_name, float stored_less);
 
  private:
-  std::string prefix_;
+  std::string prefix_, tensor_;
   bool weighted_;
-  float eps_;
+  float eps_, factor_;
   float stored_less_;
   platform::KeptVector weight_, bias_;
   int lora_target_ = -1;  // none: adapters do not change it

@@ -4,6 +4,7 @@
 #include "layers/gated_mlp.h"
 #include "layers/latent_attention.h"
 #include "layers/vocab_embedding.h"
+#include "models/model_outputs.h"
 
 namespace choral::models {
 namespace {
@@ -143,7 +144,6 @@ class DecoderModel : public Model {
  public:
   DecoderModel(Builder builder, DecoderSpec spec, Head head)
       : spec_(std::move(spec)),
-        head_(head),
         rotary_(builder.make<layers::RotaryEmbedding>(spec_.rotary)),
         window_rotary_(spec_.window_rotary ? builder.make<layers::RotaryEmbedding>(*spec_.window_rotary) : nullptr),
         embed_tokens_(builder.make<layers::VocabParallelEmbedding>(
@@ -151,8 +151,7 @@ class DecoderModel : public Model {
         norm_(make_norm(builder, "model.norm")),
         graph_(spec_.hidden) {
     for (int64_t i = 0; i < spec_.layers; ++i) layers_.push_back(make_layer(builder, i));
-    make_head(builder);
-    embedding_layers_ = std::make_unique<layers::EmbeddingLayers>(builder, spec_.embedding_layers);
+    outputs_ = std::make_unique<ModelOutputs>(builder, head, spec_, *embed_tokens_);
     describe();
     modules_ = std::move(builder.modules);
     lora_targets_ = std::move(builder.lora_targets);
@@ -173,8 +172,8 @@ class DecoderModel : public Model {
   int64_t hidden_size() const override { return spec_.hidden; }
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t max_positions() const override { return spec_.max_positions; }
-  Head head() const override { return head_; }
-  const layers::EmbeddingLayers& embedding_layers() const override { return *embedding_layers_; }
+  Head head() const override { return outputs_->head(); }
+  const layers::EmbeddingLayers& embedding_layers() const override { return outputs_->embedding_layers(); }
   bool sees_later() const override { return spec_.sees_later; }
   std::span<layers::Module* const> modules() const override { return modules_; }
   std::span<const lora::LoRATarget> lora_targets() const override { return lora_targets_; }
@@ -191,30 +190,13 @@ class DecoderModel : public Model {
 
   void compute_logits(const Context& ctx, const ForwardBatch& batch, MatrixView<const float> hidden,
                       std::span<const int32_t> rows, MatrixView<float> logits) const override {
-    CHORAL_CHECK(logits_ != nullptr, "a model without a head gives no logits");
-    logits_->forward(ctx, hidden, rows, logits, batch.lora);
+    outputs_->compute_logits(ctx, batch, hidden, rows, logits);
   }
 
  private:
   std::unique_ptr<RMSNorm> make_norm(Builder& builder, std::string prefix) const {
     return layers::make_rms_norm(builder, spec_.norm_weight,
                                  {.prefix = std::move(prefix), .size = spec_.hidden, .eps = spec_.rms_norm_eps});
-  }
-
-  void make_head(Builder& builder) {
-    if (head_.kind == HeadKind::kNone) return;
-    const bool gives_classes = head_.kind == HeadKind::kClasses;
-    const std::string name = gives_classes ? "score" : "lm_head";
-    const layers::LinearBase* head = embed_tokens_.get();
-    if (gives_classes || !spec_.tie_word_embeddings) {
-      lm_head_ = builder.make<layers::ParallelLMHead>(
-          {.prefix = name, .vocab = gives_classes ? head_.classes : spec_.vocab, .hidden = spec_.hidden});
-      head = lm_head_.get();
-    }
-    logits_ = builder.make<layers::LogitsProcessor>({.head = *head,
-                                                     .name = name,
-                                                     .scale = gives_classes ? 1 : spec_.logit_scale,
-                                                     .softcap = gives_classes ? 0 : spec_.logit_softcap});
   }
 
   DecoderLayer make_layer(Builder& builder, int64_t index) {
@@ -271,7 +253,6 @@ class DecoderModel : public Model {
   }
 
   DecoderSpec spec_;
-  Head head_;
   std::unique_ptr<layers::RotaryEmbedding> rotary_;
   std::unique_ptr<layers::RotaryEmbedding> window_rotary_;  // null: rotary_ is every layer's
   std::unique_ptr<layers::VocabParallelEmbedding> embed_tokens_;
@@ -279,9 +260,7 @@ class DecoderModel : public Model {
   std::vector<DecoderLayer> layers_;
   std::vector<layers::AttentionBlock*> keeping_keys_;  // of those, in order
   std::vector<layers::StateBlock*> keeping_states_;
-  std::unique_ptr<layers::ParallelLMHead> lm_head_;  // or of classes; null when its weights are the embedding's
-  std::unique_ptr<layers::LogitsProcessor> logits_;  // null without a head
-  std::unique_ptr<layers::EmbeddingLayers> embedding_layers_;
+  std::unique_ptr<ModelOutputs> outputs_;
   Graph graph_;
   std::vector<layers::Module*> modules_;
   std::vector<lora::LoRATarget> lora_targets_;

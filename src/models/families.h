@@ -43,6 +43,8 @@ Result<std::unique_ptr<Model>> make_exaone4(const io::ConfigMap& config, const M
 Result<std::unique_ptr<Model>> make_hunyuan(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_cohere(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_cohere2(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_gemma4(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_gemma4_unified(const io::ConfigMap& config, const ModelOptions& options);
 
 // Beyond any model there is; keeps products of two dimensions far from overflow.
 inline constexpr io::IntRange kDimension{1, int64_t{1} << 24};
@@ -63,6 +65,9 @@ Result<kernels::RotaryParams> read_window_rotary(const io::ConfigMap& config, co
 
 // `window` in the layers that `layer_types` calls sliding_attention, 0 in the others.
 Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int64_t layers, int64_t window);
+
+// `final_logit_softcapping` and the like. null: none, 0. Absent: what the family's configuration class takes.
+Result<float> read_softcap(const io::ConfigMap& config, std::string_view key, double absent);
 
 // How many experts a layer has and how many of them a token gets: num_experts, num_experts_per_tok. Bounded for all `layers`.
 Result<MoeSpec> read_moe_spec(const io::ConfigMap& config, int64_t layers);

@@ -10,15 +10,6 @@ namespace {
 
 constexpr int64_t kGemmaWindow = 4096;  // where the file has none
 
-// null: none. Absent: what the family's configuration class takes.
-Result<float> read_softcap(const io::ConfigMap& config, std::string_view key, double absent) {
-  const bool is_null = config.object().find(key) != nullptr && !config.contains(key);
-  if (is_null) return 0.0F;
-  if (!config.contains(key)) return static_cast<float>(absent);
-  CHORAL_TRY(const double cap, config.get_double(key, {1e-3, 1e6}));
-  return static_cast<float>(cap);
-}
-
 Result<DecoderSpec> read_gemma_spec(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_decoder_spec(config, options));
   if (!config.contains("head_dim"))
@@ -36,6 +27,14 @@ Result<DecoderSpec> read_gemma_spec(const io::ConfigMap& config, const ModelOpti
 }
 
 }  // namespace
+
+Result<float> read_softcap(const io::ConfigMap& config, std::string_view key, double absent) {
+  const bool is_null = config.object().find(key) != nullptr && !config.contains(key);
+  if (is_null) return 0.0F;
+  if (!config.contains(key)) return static_cast<float>(absent);
+  CHORAL_TRY(const double cap, config.get_double(key, {1e-3, 1e6}));
+  return static_cast<float>(cap);
+}
 
 Result<std::unique_ptr<Model>> make_gemma2(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_gemma_spec(config, options));

@@ -26,7 +26,7 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  virtual std::vector<layers::KvShape> kv_shapes() const = 0;                  // of each layer that keeps keys
+  virtual std::vector<layers::KvShape> kv_shapes() const = 0;  // of each layer that has keys and values of its own
   virtual std::vector<layers::StateShape> state_shapes() const { return {}; }  // of each that keeps a state
   virtual int64_t hidden_size() const = 0;
   virtual int64_t vocab_size() const = 0;
@@ -40,7 +40,7 @@ class Model {
   // Once, when every module is processed: fuses what the context's device has fused operators for. What was decided, and why.
   virtual std::vector<layers::FusionDecision> fuse(const platform::Context& ctx, const layers::FusionConfig& config) = 0;
 
-  // By their places in kv_shapes() and in state_shapes().
+  // By their places in kv_shapes() and in state_shapes(); a layer that looks at the keys of another is bound with it.
   virtual void bind_kv_cache(int64_t layer, const layers::KvBinding& binding) = 0;
   virtual void bind_state(int64_t, const kernels::StateView&) {}
   // hidden [tokens, hidden]: the last layer's output after the final norm.

@@ -24,6 +24,8 @@ constexpr Family kFamilies[] = {
     {"Exaone4ForCausalLM", make_exaone4},
     {"Gemma2ForCausalLM", make_gemma2},
     {"Gemma3ForCausalLM", make_gemma3},
+    {"Gemma4ForCausalLM", make_gemma4},
+    {"Gemma4UnifiedForCausalLM", make_gemma4_unified},
     {"Glm4ForCausalLM", make_glm4},
     {"Glm4MoeForCausalLM", make_glm4_moe},
     {"Glm4MoeLiteForCausalLM", make_glm4_moe_lite},

@@ -41,13 +41,17 @@ class CpuSession : public Session {
   }
   SequenceBatch place_sequences(std::span<const kernels::AttentionSequence> sequences) override { return {.host = sequences}; }
   void begin_step(const StepFacts&) override {}
-  Status end_step(const StepFacts&) override { return {}; }
+  void fail(Status status) override {
+    if (failed_.ok()) failed_ = std::move(status);
+  }
+  Status end_step(const StepFacts&) override { return std::exchange(failed_, Status()); }
   Result<kernels::MachinePeaks> measure_peaks(const Context& ctx) const override { return kernels::measure_peaks(ctx.kernel); }
   std::vector<std::string> take_notes() override {
     return std::exchange(rounds_x_, false) ? std::vector<std::string>{kInFull} : std::vector<std::string>{};
   }
 
  private:
+  Status failed_;  // the first of a step's
   static constexpr const char* kInFull = "cpu: weights meet x in full: x in 16 bits is for devices";
 
   const Platform& platform_;

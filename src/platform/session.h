@@ -90,7 +90,7 @@ class Session {
   virtual bool on_wait(std::function<void()> work);
   virtual void begin_step(const StepFacts& step) = 0;
   // What a layer could not have of the device: the step goes on, and end_step() gives the first such reason. Fine ones change
-  // nothing. A session whose matrices are all the host's is never told of one.
+  // nothing. Where the host computes, only a file in which weights lie can fail.
   virtual void fail(Status status);
   // Fine, or why what the step computed can't be used.
   virtual Status end_step(const StepFacts& step) = 0;

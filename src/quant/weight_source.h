@@ -3,6 +3,7 @@
 // Used by one thread while a model loads.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 
@@ -31,6 +32,10 @@ class WeightSource {
   virtual const WeightRequest& request() const = 0;
   // An error when what was taken is not what the source held at first: a file that was written to meanwhile.
   virtual Status check_unchanged() const { return {}; }
+  // Tensors whose names begin so have no part in the model, though they lie among its layers': nobody takes them.
+  virtual void ignore(const std::string& /*beginning*/) {}
+  // What views point into, for who reads them after loading and keeps this; null: they end with the source.
+  virtual std::shared_ptr<const io::Checkpoint> checkpoint() const { return nullptr; }
 
   // A whole vector (norm weight, bias) as float, rounded as the request says, plus `plus`: take, read, release.
   // [shape's elements]

@@ -13,7 +13,7 @@ struct NamedShape {
 };
 
 // With fewer layers where a whole model would not fit into a usual machine: what a layer costs is the same.
-constexpr std::array<NamedShape, 8> kShapes{{
+constexpr std::array<NamedShape, 9> kShapes{{
     {"135m",  // SmolLM2-135M
      R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
          "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 49152, "rms_norm_eps": 1e-5,
@@ -31,6 +31,14 @@ constexpr std::array<NamedShape, 8> kShapes{{
          "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208, "rms_norm_eps": 1e-6,
          "max_position_embeddings": 131072, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "query_pre_attn_scalar": 256,
          "sliding_window": 1024, "sliding_window_pattern": 6, "rope_scaling": {"rope_type": "linear", "factor": 8},
+         "eos_token_id": 1})"},
+    {"gemma4-e4b",  // 6 of Gemma 4 E4B's 42 layers, of which 2 share keys
+     R"({"architectures": ["Gemma4ForCausalLM"], "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 6,
+         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "global_head_dim": 512, "vocab_size": 262144,
+         "vocab_size_per_layer_input": 262144, "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 2, "rms_norm_eps": 1e-6,
+         "max_position_embeddings": 131072, "sliding_window": 512, "final_logit_softcapping": 30.0,
+         "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention",
+                         "full_attention"],
          "eos_token_id": 1})"},
     {"qwen3-30b-a3b",  // 4 of its 48 layers
      R"({"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 4,

@@ -99,6 +99,40 @@ INSTANTIATE_TEST_SUITE_P(All, Family,
                                            std::array{"llama2", "llama", ""}),
                          [](const auto& test) { return std::string(test.param[0]); });
 
+// The pieces of Gemma 4's files, whose merges are listed: made here of a tokenizer of the same stages.
+TEST(GgufTokenizer, Gemma4ListsItsMerges) {
+  const std::string json = read("gemma/tokenizer.json");
+  const auto tokenizer = *Tokenizer::from_json(json, read("gemma/tokenizer_config.json"));
+  const auto root = nlohmann::ordered_json::parse(json);
+  GgufTokenizerData data;
+  data.model = "gemma4";
+  std::vector<bool> added(static_cast<size_t>(tokenizer->vocab_size()));
+  for (const auto& token : root["added_tokens"]) added[token["id"].get<size_t>()] = true;
+  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+    const std::string token(tokenizer->id_to_token(id).value());
+    const bool byte = token.size() == 6 && token.starts_with("<0x");
+    data.tokens.push_back(token);
+    data.token_types.push_back(token == "<unk>"                 ? kUnknown
+                               : tokenizer->is_special(id)      ? kControl
+                               : added[static_cast<size_t>(id)] ? kUserDefined
+                               : byte                           ? kByte
+                                                                : kNormal);
+  }
+  for (const auto& merge : root["model"]["merges"]) {
+    data.merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  }
+  data.bos_id = tokenizer->bos_id();
+  const auto again = Tokenizer::from_gguf(data);
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  for (const char* text : {"Hello,  world!\n\n\n\tThe end.\n", " leading", "Zwölf Boxkämpfer \u4f60\u597d \U0001F642", "", "\n",
+                           "a\n\n\n\n\n\nb", "<start_of_turn>user\nHi<end_of_turn>\n"}) {
+    EXPECT_EQ(*(*again)->encode(text), *tokenizer->encode(text)) << text;
+    EXPECT_EQ((*again)->decode(*tokenizer->encode(text)), tokenizer->decode(*tokenizer->encode(text))) << text;
+  }
+  data.merges.clear();
+  EXPECT_THAT(Tokenizer::from_gguf(data).status().message(), HasSubstr("tokenizer.ggml.merges is missing"));
+}
+
 TEST(GgufTokenizerData, WhatGgufCannotSayIsRefused) {
   const auto error = [](const std::string& name) {
     const auto data = data_of(read(name + "/tokenizer.json"), read(name + "/tokenizer_config.json"));

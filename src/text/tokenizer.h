@@ -41,12 +41,12 @@ struct NamedTemplate {
 
 // What GGUF metadata says (keys tokenizer.ggml.*); an absent key is the default here.
 struct GgufTokenizerData {
-  std::string model;  // "gpt2" (byte-level BPE) | "llama" (SentencePiece BPE by scores); others are refused
+  std::string model;  // "gpt2" (byte-level BPE) | "llama" (SentencePiece BPE by scores) | "gemma4" (by merges)
   std::string pre;    // the pre-tokenizer's name, for model "gpt2"
   std::vector<std::string> tokens;
   std::vector<float> scores;         // as many as tokens, or none
   std::vector<int32_t> token_types;  // 1 normal 2 unknown 3 control 4 user defined 5 unused 6 byte; as many as tokens, or none
-  std::vector<std::string> merges;   // "a b"
+  std::vector<std::string> merges;   // "a b", of "gpt2" and "gemma4"
   std::optional<int64_t> bos_id, eos_id, unk_id, pad_id;
   std::vector<std::pair<std::string, int64_t>> fill_ids;  // of the roles that fill_tokens.h names: ("fim_pre", 5)
   std::optional<bool> add_bos, add_eos, add_space_prefix;

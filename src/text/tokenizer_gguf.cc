@@ -34,8 +34,10 @@ class GgufReader {
       CHORAL_RETURN_IF_ERROR(byte_level());
     } else if (data_.model == "llama") {
       CHORAL_RETURN_IF_ERROR(sentence_piece());
+    } else if (data_.model == "gemma4") {
+      CHORAL_RETURN_IF_ERROR(merged_pieces());
     } else {
-      return unsupported("tokenizer model {}; Choral knows \"gpt2\" and \"llama\"", quoted(data_.model));
+      return unsupported("tokenizer model {}; Choral knows \"gpt2\", \"llama\" and \"gemma4\"", quoted(data_.model));
     }
     CHORAL_RETURN_IF_ERROR(add_special_tokens());
     parts_.chat_templates = data_.chat_templates;
@@ -78,30 +80,48 @@ class GgufReader {
     BpeConfig config;
     config.ignore_merges = kind->ignore_merges;
     config.bytes = true;
-    config.merges.reserve(data_.merges.size());
-    for (const std::string& merge : data_.merges) {
-      // The space stands at the first place after a first character: a token itself may begin with one.
-      const size_t space = merge.find(' ', 1);
-      if (space == std::string::npos) return corrupt("merge {} ({}) is not two tokens", config.merges.size(), quoted(merge, 100));
-      config.merges.emplace_back(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1));
-    }
+    CHORAL_TRY(config.merges, listed_merges());
     parts_.decoder.steps.push_back({.kind = DecoderStep::Kind::kByteLevel});
     CHORAL_TRY(parts_.model, BpeModel::create(parts_.model_vocabulary, config));
     return {};
   }
 
+  Result<std::vector<TextPair>> listed_merges() const {
+    std::vector<TextPair> merges;
+    merges.reserve(data_.merges.size());
+    for (const std::string& merge : data_.merges) {
+      // The space stands at the first place after a first character: a token itself may begin with one.
+      const size_t space = merge.find(' ', 1);
+      if (space == std::string::npos) return corrupt("merge {} ({}) is not two tokens", merges.size(), quoted(merge, 100));
+      merges.emplace_back(std::string_view(merge).substr(0, space), std::string_view(merge).substr(space + 1));
+    }
+    return merges;
+  }
+
   Status sentence_piece() {
-    add_bos_default_ = true;
     if (data_.scores.empty()) return corrupt("tokenizer.ggml.scores is missing; model \"llama\" needs it");
-    const Vocabulary& vocabulary = parts_.model_vocabulary;
+    CHORAL_TRY(auto merges, merges_by_score(data_, parts_.model_vocabulary));
+    return pieces(std::move(merges), data_.add_space_prefix.value_or(true));
+  }
+
+  // SentencePiece's pieces with merges in a list of their own. As the family's tokenizer.json has it, nothing keeps lines apart;
+  // llama.cpp does, which is the same as long as no merge is of a line's end and something else.
+  Status merged_pieces() {
+    if (data_.merges.empty()) return corrupt("tokenizer.ggml.merges is missing; model {} needs it", quoted(data_.model));
+    CHORAL_TRY(auto merges, listed_merges());
+    return pieces(std::move(merges), data_.add_space_prefix.value_or(false));
+  }
+
+  // `prefix`: a space before a text.
+  Status pieces(std::vector<TextPair> merges, bool prefix) {
+    add_bos_default_ = true;
     BpeConfig config;
     config.byte_fallback = true;
     config.fuse_unk = true;
-    CHORAL_TRY(config.merges, merges_by_score(data_, vocabulary));
+    config.merges = std::move(merges);
     for (size_t id = 0; id < data_.tokens.size(); ++id) {
       if (type(id) == kUnknown) config.unk_token = data_.tokens[id];
     }
-    const bool prefix = data_.add_space_prefix.value_or(true);
     auto& steps = parts_.normalizer.steps;
     if (prefix) steps.push_back({.kind = NormalizerStep::Kind::kPrepend, .content = "▁"});
     steps.push_back({.kind = NormalizerStep::Kind::kReplaceString, .pattern = " ", .content = "▁"});
@@ -110,7 +130,7 @@ class GgufReader {
     decoder.push_back({.kind = DecoderStep::Kind::kByteFallback});
     decoder.push_back({.kind = DecoderStep::Kind::kFuse});
     if (prefix) decoder.push_back({.kind = DecoderStep::Kind::kStrip, .character = ' ', .start = 1, .stop = 0});
-    CHORAL_TRY(parts_.model, BpeModel::create(vocabulary, config));
+    CHORAL_TRY(parts_.model, BpeModel::create(parts_.model_vocabulary, config));
     return {};
   }
 

@@ -29,12 +29,47 @@ ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "deepseek_v2": gguf.MODEL_ARCH.DE
                  "olmo3": gguf.MODEL_ARCH.OLMO2, "granite": gguf.MODEL_ARCH.GRANITE, "ministral3": gguf.MODEL_ARCH.MISTRAL3,
                  "glm4": gguf.MODEL_ARCH.GLM4, "exaone4": gguf.MODEL_ARCH.EXAONE4, "hunyuan_v1_dense": gguf.MODEL_ARCH.HUNYUAN_DENSE,
                  "cohere2": gguf.MODEL_ARCH.COHERE2, "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
-                 "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE, "ernie4_5_moe": gguf.MODEL_ARCH.ERNIE4_5_MOE, "minimax_m2": gguf.MODEL_ARCH.MINIMAXM2}
+                 "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE, "ernie4_5_moe": gguf.MODEL_ARCH.ERNIE4_5_MOE, "minimax_m2": gguf.MODEL_ARCH.MINIMAXM2,
+                 "gemma4_text": gguf.MODEL_ARCH.GEMMA4}
 NEIGHBOURS_TURN = ("smollm3", "granite", "ministral3")  # in llama.cpp, where they are halves here
 SWIGLU_LIMIT = 7.0  # of gpt-oss in every reader of GGUF
 
 
+def add_gemma4(writer, config):
+    layers, shared, full = config["num_hidden_layers"], config["num_kv_shared_layers"], config["global_head_dim"]
+    windows = [kind == "sliding_attention" for kind in config["layer_types"]]
+    rope, kv_heads = config["rope_parameters"], config["num_key_value_heads"]
+    writer.add_block_count(layers)
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    wide = 2 if config["use_double_wide_mlp"] else 1
+    writer.add_feed_forward_length([config["intermediate_size"] * (wide if i >= layers - shared else 1) for i in range(layers)])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv([kv_heads if window else config.get("num_global_key_value_heads", kv_heads) for window in windows])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(rope["full_attention"]["rope_theta"])
+    writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_sliding_window_pattern(windows)
+    writer.add_shared_kv_layers(shared)
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    for add, size in ((writer.add_key_length, full), (writer.add_value_length, full), (writer.add_rope_dimension_count, full),
+                      (writer.add_key_length_swa, config["head_dim"]), (writer.add_value_length_swa, config["head_dim"]),
+                      (writer.add_rope_dimension_count_swa, config["head_dim"])):
+        add(size)
+    if config["final_logit_softcapping"]:
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if config["enable_moe_block"]:
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["top_k_experts"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    turned = int(full * rope["full_attention"]["partial_rotary_factor"] / 2)
+    writer.add_tensor("rope_freqs.weight", numpy.array([1.0] * turned + [1e30] * (full // 2 - turned), numpy.float32))
+
+
 def add_metadata(writer, config):
+    if config["model_type"] == "gemma4_text":
+        return add_gemma4(writer, config)
     heads, rope = config["num_attention_heads"], config.get("rope_scaling") or config.get("rope_parameters")
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -159,6 +194,14 @@ def in_parts(tensors, config):
             kv = values.reshape(heads, keys + config["v_head_dim"], values.shape[-1])
             yield name.replace("kv_b", "k_b"), numpy.ascontiguousarray(kv[:, :keys].swapaxes(1, 2))
             yield name.replace("kv_b", "v_b"), numpy.ascontiguousarray(kv[:, keys:])
+        elif config["model_type"] == "gemma4_text":
+            if name.endswith("router.scale"):
+                name = name.replace("router.scale", "router.proj.scale")
+            elif name.endswith("per_expert_scale"):
+                name = name.replace("router.per_expert_scale", "experts.down_proj.scale")
+            elif not name.endswith(".weight"):
+                name += ".weight"
+            yield name, values
         elif ".experts.gate_up_proj" in name:
             whole = values if name.endswith("_bias") else values.swapaxes(1, 2)
             kind = ".bias" if name.endswith("_bias") else ".weight"

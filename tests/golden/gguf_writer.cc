@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "golden/gguf_writer_names.h"
 #include "io/gguf_types.h"
 #include "io/test_files.h"
 
@@ -24,157 +25,6 @@ struct Stored {
 
   size_t row_size() const { return bytes.size() / static_cast<size_t>(shape[0]); }
 };
-
-bool is_gemma(const Json& config) { return config.at("model_type").get<std::string>().starts_with("gemma"); }
-bool has_delta_nets(const Json& config) { return config.contains("linear_num_key_heads"); }
-
-// "model.layers.1.mlp.experts.3.up_proj.weight" -> "blk.1.ffn_up_exps.weight"; empty: no expert's.
-std::string stacked_name(const std::string& name) {
-  const size_t at = name.find(".experts.");
-  if (at == name.npos) return {};
-  const std::string layer = name.substr(13, name.find('.', 13) - 13), kind = name.substr(name.rfind('.'));
-  for (const auto& [hf, gguf] : {std::pair("gate_proj", "gate"), std::pair("up_proj", "up"), std::pair("down_proj", "down"),
-                                 std::pair("w1", "gate"), std::pair("w3", "up"), std::pair("w2", "down")}) {
-    if (name.find(hf, at) != name.npos) return "blk." + layer + ".ffn_" + gguf + "_exps" + kind;
-  }
-  CHORAL_CHECK(false, "an expert has three matrices");
-  return {};
-}
-
-using Names = std::vector<std::pair<std::string_view, std::string_view>>;
-
-// What a family calls otherwise.
-Names family_names(const Json& config) {
-  const std::string type = config.at("model_type");
-  if (is_gemma(config)) {
-    return {{"post_attention_layernorm", "post_attention_norm"},
-            {"pre_feedforward_layernorm", "ffn_norm"},
-            {"post_feedforward_layernorm", "post_ffw_norm"}};
-  }
-  if (type == "olmo3" || type == "exaone4") {
-    return {{"post_attention_layernorm", "post_attention_norm"}, {"post_feedforward_layernorm", "post_ffw_norm"}};
-  }
-  if (type == "glm4") {
-    return {{"post_self_attn_layernorm", "post_attention_norm"},
-            {"post_mlp_layernorm", "post_ffw_norm"},
-            {"mlp.gate_up_proj", "ffn_up"}};
-  }
-  if (type == "hunyuan_v1_dense")
-    return {{"self_attn.query_layernorm", "attn_q_norm"}, {"self_attn.key_layernorm", "attn_k_norm"}};
-  if (type == "phi3") return {{"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}};
-  if (type == "gpt_oss") {
-    return {{"self_attn.sinks", "attn_sinks.weight"},
-            {"post_attention_layernorm", "post_attention_norm"},
-            {"mlp.router", "ffn_gate_inp"}};
-  }
-  if (type == "qwen2_moe") {
-    return {{"mlp.gate.", "ffn_gate_inp."},
-            {"mlp.shared_expert_gate.", "ffn_gate_inp_shexp."},
-            {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
-            {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
-            {"mlp.shared_expert.down_proj", "ffn_down_shexp"}};
-  }
-  if (type == "granitemoeshared") {
-    return {{"block_sparse_moe.router", "ffn_gate_inp"},
-            {"shared_mlp.gate_proj", "ffn_gate_shexp"},
-            {"shared_mlp.up_proj", "ffn_up_shexp"},
-            {"shared_mlp.output_linear", "ffn_down_shexp"}};
-  }
-  if (type == "llama4_text") {
-    return {{"feed_forward.router", "ffn_gate_inp"},
-            {"feed_forward.shared_expert.gate_proj", "ffn_gate_shexp"},
-            {"feed_forward.shared_expert.up_proj", "ffn_up_shexp"},
-            {"feed_forward.shared_expert.down_proj", "ffn_down_shexp"},
-            {"feed_forward.", "ffn_"}};
-  }
-  if (type == "ernie4_5_moe") {
-    return {{"mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias"},
-            {"mlp.gate.", "ffn_gate_inp."},
-            {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
-            {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
-            {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
-  }
-  if (type == "minimax_m2") {
-    return {{"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"}, {"block_sparse_moe.gate.", "ffn_gate_inp."}};
-  }
-  if (type == "glm4_moe") {
-    return {{"post_attention_layernorm", "post_attention_norm"},
-            {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
-            {"mlp.gate.", "ffn_gate_inp."},
-            {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
-            {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
-            {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
-  }
-  if (has_delta_nets(config)) {
-    return {{"post_attention_layernorm", "post_attention_norm"},
-            {"linear_attn.in_proj_qkv", "attn_qkv"},
-            {"linear_attn.in_proj_z", "attn_gate"},
-            {"linear_attn.in_proj_a", "ssm_alpha"},
-            {"linear_attn.in_proj_b", "ssm_beta"},
-            {"linear_attn.A_log", "ssm_a"},
-            {"linear_attn.dt_bias", "ssm_dt.bias"},
-            {"linear_attn.conv1d", "ssm_conv1d"},
-            {"linear_attn.norm", "ssm_norm"},
-            {"linear_attn.out_proj", "ssm_out"},
-            {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
-            {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
-            {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
-            {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
-            {"mlp.gate.", "ffn_gate_inp."}};
-  }
-  return {{"self_attn.q_a_layernorm", "attn_q_a_norm"},
-          {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
-          {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
-          {"self_attn.q_a_proj", "attn_q_a"},
-          {"self_attn.q_b_proj", "attn_q_b"},
-          {"self_attn.kv_b_proj", "attn_kv_b"},
-          {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
-          {"mlp.gate.", "ffn_gate_inp."},
-          {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
-          {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
-          {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
-}
-
-std::string gguf_name(std::string name, const Json& config) {
-  Names names = family_names(config);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kNames{{{"model.layers.", "blk."},
-                                                                                  {"model.embed_tokens", "token_embd"},
-                                                                                  {"model.norm", "output_norm"},
-                                                                                  {"lm_head", "output"},
-                                                                                  {"input_layernorm", "attn_norm"},
-                                                                                  {"post_attention_layernorm", "ffn_norm"},
-                                                                                  {"self_attn.q_norm", "attn_q_norm"},
-                                                                                  {"self_attn.k_norm", "attn_k_norm"},
-                                                                                  {"self_attn.q_proj", "attn_q"},
-                                                                                  {"self_attn.k_proj", "attn_k"},
-                                                                                  {"self_attn.v_proj", "attn_v"},
-                                                                                  {"self_attn.o_proj", "attn_output"},
-                                                                                  {"mlp.", "ffn_"},
-                                                                                  {"_proj", ""}}};
-  names.insert(names.end(), kNames.begin(), kNames.end());
-  for (const auto& [hf, gguf] : names) {
-    if (const size_t at = name.find(hf); at != name.npos) name.replace(at, hf.size(), gguf);
-  }
-  return name;
-}
-
-std::string architecture_name(const Json& config) {
-  // Mistral's models are "llama" there.
-  const std::string type = config.at("model_type");
-  if (type == "mistral") return "llama";
-  if (type.starts_with("deepseek")) return "deepseek2";
-  if (type == "olmo3") return "olmo2";
-  if (type == "ministral3") return "mistral3";
-  if (type == "hunyuan_v1_dense") return "hunyuan-dense";
-  if (type == "qwen2_moe") return "qwen2moe";
-  if (type == "glm4_moe") return "glm4moe";
-  if (type == "granitemoeshared") return "granitemoe";
-  if (type == "ernie4_5_moe") return "ernie4_5-moe";
-  if (type == "minimax_m2") return "minimax-m2";
-  if (type == "llama4_text") return "llama4";
-  if (type.starts_with("qwen3_5")) return config.contains("num_experts") ? "qwen35moe" : "qwen35";
-  return type == "gemma3_text" ? "gemma3" : type == "qwen3_moe" ? "qwen3moe" : type == "gpt_oss" ? "gpt-oss" : type;
-}
 
 // numpy: rows.reshape(heads, 2, rows // heads // 2).swapaxes(1, 2)
 Stored permuted(const Stored& from, size_t heads) {
@@ -344,6 +194,7 @@ class Metadata {
 
   void all(const GgufForm& form) {
     spec_.metadata.push_back(GgufSpec::kv_string("general.architecture", architecture_name(config_)));
+    if (is_gemma4(config_)) return gemma4();
     number("embedding_length", count("hidden_size"));
     const char* const mlp = config_.contains("intermediate_size_mlp") ? "intermediate_size_mlp" : "intermediate_size";
     if (config_.contains(mlp)) number("feed_forward_length", count(mlp));
@@ -412,9 +263,59 @@ class Metadata {
     number("ssm.inner_size", count("linear_num_value_heads") * count("linear_value_head_dim"));
     number("ssm.conv_kernel", count("linear_conv_kernel_dim"));
     number("full_attention_interval", 4);
-    if (config_.contains("num_experts")) {
-      number("expert_shared_feed_forward_length", count("shared_expert_intermediate_size"));
+  }
+
+  // A list of numbers, or of truth values.
+  void list(const char* key, const std::vector<uint32_t>& values, bool truths = false) {
+    constexpr uint32_t kU32 = 4, kBool = 7, kArray = 9;
+    std::string raw = io::testing::le(truths ? kBool : kU32) + io::testing::le(static_cast<uint64_t>(values.size()));
+    for (const uint32_t value : values) raw += truths ? std::string(1, static_cast<char>(value)) : io::testing::le(value);
+    spec_.metadata.push_back(GgufSpec::kv(prefix_ + key, kArray, raw));
+  }
+
+  void gemma4() {
+    const uint32_t layers = count("num_hidden_layers"), shared = count("num_kv_shared_layers"), full = count("global_head_dim");
+    std::vector<uint32_t> windows, kv_heads, widths;
+    for (uint32_t i = 0; i < layers; ++i) {
+      windows.push_back(config_.at("layer_types").at(i) == "sliding_attention" ? 1 : 0);
+      const bool other = windows[i] == 0 && config_.contains("num_global_key_value_heads");
+      kv_heads.push_back(count(other ? "num_global_key_value_heads" : "num_key_value_heads"));
+      const bool wide = config_.at("use_double_wide_mlp").get<bool>() && i >= layers - shared;
+      widths.push_back(count("intermediate_size") * (wide ? 2 : 1));
     }
+    number("embedding_length", count("hidden_size"));
+    number("block_count", layers);
+    number("context_length", count("max_position_embeddings"));
+    number("attention.head_count", count("num_attention_heads"));
+    list("attention.head_count_kv", kv_heads);
+    list("attention.sliding_window_pattern", windows, /*truths=*/true);
+    number("attention.sliding_window", count("sliding_window"));
+    number("attention.shared_kv_layers", shared);
+    for (const char* key : {"attention.key_length", "attention.value_length", "rope.dimension_count"}) number(key, full);
+    for (const char* key : {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"}) {
+      number(key, count("head_dim"));
+    }
+    count("hidden_size_per_layer_input") > 0 ? list("feed_forward_length", widths)
+                                             : number("feed_forward_length", widths.front());
+    number("embedding_length_per_layer_input", count("hidden_size_per_layer_input"));
+    real("attention.layer_norm_rms_epsilon", config_.at("rms_norm_eps").get<float>());
+    const Json& rope = config_.at("rope_parameters");
+    real("rope.freq_base", rope.at("full_attention").at("rope_theta").get<float>());
+    real("rope.freq_base_swa", rope.at("sliding_attention").at("rope_theta").get<float>());
+    if (!config_.at("final_logit_softcapping").is_null()) {
+      real("final_logit_softcapping", config_.at("final_logit_softcapping").get<float>());
+    }
+    if (config_.at("enable_moe_block").get<bool>()) {
+      number("expert_count", count("num_experts"));
+      number("expert_used_count", count("top_k_experts"));
+      number("expert_feed_forward_length", count("moe_intermediate_size"));
+    }
+    // What is not to turn is divided by as much as to stand still.
+    std::vector<float> divisors(full / 2, 1e30F);
+    const double share = rope.at("full_attention").at("partial_rotary_factor");
+    std::fill_n(divisors.begin(), static_cast<size_t>(share * full / 2), 1.0F);
+    const std::string_view bytes(reinterpret_cast<const char*>(divisors.data()), divisors.size() * sizeof(float));
+    add(spec_, "rope_freqs.weight", {{std::ssize(divisors)}, DType::kF32, std::string(bytes)});
   }
 
   void heads() {
@@ -477,6 +378,7 @@ class Metadata {
     if (!config_.contains(key) || config_.at(key).is_null() || config_.at("model_type") == "hunyuan_v1_dense") return;
     const Json& scaling = config_.at(key);
     const std::string type = scaling.contains("rope_type") ? scaling.at("rope_type") : scaling.at("type");
+    if (type == "default") return;
     number("rope.scaling.original_context_length", scaling.at("original_max_position_embeddings").get<uint32_t>());
     if (type == "longrope") return long_rope(scaling);
     CHORAL_CHECK(type == "yarn", "of the tests' models with GGUF files");
@@ -523,7 +425,8 @@ std::string gguf_model(const WeightSet& weights, const Json& config, const GgufF
   for (const auto& [name, matrix] : weights) {
     const Stored tensor{matrix.shape, DType::kF32,
                         std::string(reinterpret_cast<const char*>(matrix.values.data()), matrix.values.size() * sizeof(float))};
-    if (const size_t at = name.find("gate_up_proj"); at != name.npos && name.find(".experts.") != name.npos) {
+    if (const size_t at = name.find("gate_up_proj");
+        at != name.npos && name.find(".experts.") != name.npos && !is_gemma4(config)) {
       const auto [gate, up] = config.at("model_type") == "gpt_oss" ? parted(tensor) : in_halves(tensor);
       stack(std::string(name).replace(at, 12, "gate_proj"), gate);
       stack(std::string(name).replace(at, 12, "up_proj"), up);

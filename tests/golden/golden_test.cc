@@ -99,12 +99,14 @@ nlohmann::json config_of(const std::string& model) {
 TEST_P(TinyGoldenTest, By16BitsOfXIsWithinTheirRounding) {
   const std::string model = GetParam();
   const auto config = config_of(model);
-  for (const char* experts : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+  for (const char* experts : {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}) {
     if (config.contains(experts)) GTEST_SKIP() << "a mixture of experts";
   }
+  const int layers = config.at("num_hidden_layers");
+  const int products =
+      config.value("hidden_size_per_layer_input", 0) > 0 ? 6 * layers + 2 : 4 * layers + 1;  // one behind the other
   check_model({.model = testing::test_data("/models/" + model), .activations = "16bit", .strict = true, .threads = 2},
-              "tiny.jsonl", model, testing::test_data("/lora"),
-              kRoundingTo16 * std::sqrt(4 * config.at("num_hidden_layers").get<int>() + 1));
+              "tiny.jsonl", model, testing::test_data("/lora"), kRoundingTo16 * std::sqrt(products));
 }
 
 // A model's folder in which some files are others of it: (name, file in its place).

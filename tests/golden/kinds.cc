@@ -214,7 +214,7 @@ const Kind kKinds[] = {
      }},
     {"LoRA on experts whose weight acts on what they read, and on their router", "tiny-llama4",
      [](AdapterKind& k, const WeightSet& base) {
-       k.config["target_modules"] = {"gate_up_proj", "down_proj", "router"};
+       k.config["target_modules"] = R"(.*\.feed_forward\.(experts\..+|router))";
        for (const auto& module : linear_modules(base)) {
          if (module.find(".experts.") != module.npos) k.add_pair(module);
        }
@@ -281,7 +281,17 @@ const Kind kKinds[] = {
        for (int i = 0; i < 3; ++i) {
          for (const char* name : {"in_proj_qkvz", "in_proj_ba"}) k.add_pair(layer(i) + ".linear_attn." + name);
        }
-       for (const char* name : {"shared_expert_gate", "shared_expert.up_proj"}) k.add_pair(layer(0) + ".mlp." + name);
+       for (const int i : {0, 2, 3}) {  // layer 1 has an MLP
+         for (const char* name : {"shared_expert_gate", "shared_expert.up_proj"}) k.add_pair(layer(i) + ".mlp." + name);
+       }
+     }},
+    {"modules_to_save: a delta net's in_proj_ba and a shared expert's gate", "tiny-qwen3-next",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"out_proj"};
+       k.config["modules_to_save"] = {"layers.0.linear_attn.in_proj_ba", "layers.2.mlp.shared_expert_gate"};
+       for (int i = 0; i < 3; ++i) k.add_pair(layer(i) + ".linear_attn.out_proj");
+       k.replace(layer(0) + ".linear_attn.in_proj_ba.weight", 0.3f);
+       k.replace(layer(2) + ".mlp.shared_expert_gate.weight", 0.3f);
      }},
     {"LoRA on all of latent attention, its latents' norms saved", "tiny-deepseek-v2",
      [](AdapterKind& k, const WeightSet& base) {
@@ -300,6 +310,51 @@ const Kind kKinds[] = {
        for (const auto& module : linear_modules(base)) {
          if (module.ends_with("kv_b_proj") || module.ends_with("shared_experts.down_proj")) k.add_dora(module);
        }
+     }},
+    {"LoRA on per-layer embeddings, their projections, and attention that shares keys", "tiny-gemma4-e",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"embed_tokens_per_layer",
+                                     "per_layer_model_projection",
+                                     "per_layer_input_gate",
+                                     "per_layer_projection",
+                                     "q_proj",
+                                     "k_proj"};
+       k.add_embedding_pair("model.embed_tokens_per_layer");
+       k.add_pair("model.per_layer_model_projection");
+       for (int i = 0; i < 6; ++i) {
+         k.add_pair(layer(i) + ".per_layer_input_gate"), k.add_pair(layer(i) + ".per_layer_projection");
+       }
+       for (const auto& module : linear_modules(base)) {
+         if (module.ends_with("q_proj") || module.ends_with("k_proj")) k.add_pair(module);
+       }
+     }},
+    {"DoRA on projections of per-layer embeddings, their norms saved", "tiny-gemma4-e",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"per_layer_model_projection", "per_layer_input_gate", "per_layer_projection"};
+       k.config["modules_to_save"] = {"per_layer_projection_norm", "layers.3.post_per_layer_input_norm"};
+       k.add_dora("model.per_layer_model_projection");
+       for (int i = 0; i < 6; ++i) {
+         k.add_dora(layer(i) + ".per_layer_input_gate"), k.add_dora(layer(i) + ".per_layer_projection");
+       }
+       k.replace("model.per_layer_projection_norm.weight", 0.3f);
+       k.replace(layer(3) + ".post_per_layer_input_norm.weight", 0.3f);
+     }},
+    {"LoRA on keys that are values too, on an MLP beside experts and their router", "tiny-gemma4-moe",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"k_proj", "down_proj", "router.proj"};
+       k.config["modules_to_save"] = {"layers.1.post_feedforward_layernorm_2"};
+       for (int i = 0; i < 4; ++i) {
+         k.add_pair(layer(i) + ".self_attn.k_proj"), k.add_pair(layer(i) + ".mlp.down_proj"),
+             k.add_pair(layer(i) + ".router.proj");
+       }
+       k.replace(layer(1) + ".post_feedforward_layernorm_2.weight", 0.3f);
+     }},
+    {"DoRA on keys that are values too", "tiny-gemma4-moe",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"k_proj"};
+       for (int i = 0; i < 4; ++i) k.add_dora(layer(i) + ".self_attn.k_proj");
      }},
     {"q, k, v stored as one, in one layer", "tiny-phi3",
      [](AdapterKind& k, const WeightSet&) {

@@ -157,6 +157,22 @@ QWEN3_NEXT = dict(
     {key: value for key, value in QWEN3_5.items() if key != "rope_parameters"}, **MIXTURE, norm_topk_prob=True, decoder_sparse_step=1,
     mlp_only_layers=[1], rope_theta=10000.0, rope_scaling=None, partial_rotary_factor=0.25)
 
+# Of each kind of layer two have keys of their own, or one does, so that a layer that shares could look at another's.
+GEMMA4_E = dict(
+    hidden_activation="gelu_pytorch_tanh", hidden_size=64, intermediate_size=96, num_hidden_layers=6, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=16, global_head_dim=32, attention_k_eq_v=False, vocab_size=VOCABULARY,
+    vocab_size_per_layer_input=VOCABULARY, hidden_size_per_layer_input=32, num_kv_shared_layers=3, use_double_wide_mlp=True,
+    enable_moe_block=False, max_position_embeddings=512, sliding_window=24,
+    layer_types=["sliding_attention", "full_attention"] * 3, final_logit_softcapping=8.0,
+    rope_parameters={"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000.0},
+                     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+    rms_norm_eps=1e-6, attention_bias=False, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+GEMMA4_MOE = dict(
+    GEMMA4_E, num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2, attention_k_eq_v=True,
+    num_global_key_value_heads=1, hidden_size_per_layer_input=0, num_kv_shared_layers=0, use_double_wide_mlp=False,
+    enable_moe_block=True, num_experts=6, top_k_experts=3, moe_intermediate_size=64, final_logit_softcapping=None)
+
 FAMILIES = {
     "tiny-phi3": dict(model=transformers.Phi3ForCausalLM, config=transformers.Phi3Config, fields=PHI3, prompts=(20, 33, 40, 150),
                       targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
@@ -200,6 +216,12 @@ FAMILIES = {
                              prompts=(1, 9, 40, 150), targets="all-linear"),
     "tiny-qwen3-next": dict(model=transformers.Qwen3NextForCausalLM, config=transformers.Qwen3NextConfig, fields=QWEN3_NEXT,
                             prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-gemma4-e": dict(model=transformers.Gemma4ForCausalLM, config=transformers.Gemma4TextConfig, fields=GEMMA4_E,
+                          prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-gemma4-moe": dict(model=transformers.Gemma4ForCausalLM, config=transformers.Gemma4TextConfig, fields=GEMMA4_MOE,
+                            prompts=(1, 9, 40, 150), targets=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                                              "down_proj", "router.proj"],
+                            parameters=["experts.gate_up_proj", "experts.down_proj"]),
 }
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -230,6 +252,10 @@ def make_model(family):
                 weight.copy_(1 + 0.1 * torch.randn_like(weight))
             elif name.endswith("A_log"):
                 weight.copy_(torch.randn_like(weight) - 2)  # some heads remember a hundred tokens
+            elif name.endswith("router.scale"):
+                weight.copy_(8 + 2 * torch.randn_like(weight))  # so that choices differ by more than rounding does
+            elif name.endswith("per_expert_scale"):
+                weight.copy_(1 + 0.3 * torch.randn_like(weight))
             else:
                 weight.copy_(torch.randn_like(weight) * (0.15 if "embed" in name else 1.5 * weight.shape[-1] ** -0.5))
             if family.get("mxfp4_experts") and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
@@ -238,6 +264,9 @@ def make_model(family):
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_((0.2 * torch.randn_like(buffer)).bfloat16())
+        for name, scalar in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                scalar.copy_((0.7 + 0.5 * torch.rand_like(scalar)).bfloat16())
     return model
 
 

@@ -92,7 +92,7 @@ TEST_P(TextHalfTest, AnswersAsTheTextModel) {
   std::ofstream(plain_adapter / "adapter_config.json") << lora.dump();
   fs::copy(peft / "adapter_model.safetensors", plain_adapter);
   lora["alpha_pattern"] = {{GetParam().before + std::string("layers.0.mlp.up_proj"), 64}};
-  lora["target_modules"] = R"(.*language_model.*\.(\w+_proj))";
+  lora["target_modules"] = R"(.*language_model.*\.(\w*proj\w*|per_layer_\w+))";
   std::ofstream(adapter / "adapter_config.json") << lora.dump();
   const WeightSet named = renamed(*pairs, "base_model.model.model.", std::string("base_model.model.") + GetParam().before);
   ASSERT_TRUE(write_weights(adapter / "adapter_model.safetensors", named).ok());
@@ -108,9 +108,13 @@ TEST_P(TextHalfTest, AnswersAsTheTextModel) {
 constexpr Seeing kSeeing[] = {{"tiny-gemma3", "Gemma3ForConditionalGeneration", "language_model.model."},
                               {"tiny-gemma3", "Gemma3ForConditionalGeneration", "model.language_model."},
                               {"tiny-ministral3", "Mistral3ForConditionalGeneration", "language_model.model."},
+                              {"tiny-gemma4-e", "Gemma4ForConditionalGeneration", "model.language_model."},
+                              {"tiny-qwen3-5", "Qwen3_5ForConditionalGeneration", "model.language_model."},
                               {"tiny-qwen3", "Qwen3VLForConditionalGeneration", "model.language_model."}};
 INSTANTIATE_TEST_SUITE_P(Names, TextHalfTest, ::testing::ValuesIn(kSeeing), [](const auto& tested) {
-  return std::string(tested.param.model).substr(5) + (tested.param.before[0] == 'l' ? "_transformers4" : "_transformers5");
+  std::string name = std::string(tested.param.model).substr(5);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + (tested.param.before[0] == 'l' ? "_transformers4" : "_transformers5");
 });
 
 }  // namespace

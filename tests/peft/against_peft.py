@@ -52,14 +52,14 @@ class Parts:
 
         self.attention = leaves(".self_attn.")
         self.mlp = [name for kind in (".mlp.", ".shared_mlp.", ".feed_forward.") for name in leaves(kind) if name != "router"]
-        self.linear = self.attention + self.mlp
+        self.linear = self.attention + self.mlp + leaves(".per_layer_")
         of_layers = [name.split(".")[-1] for name, _ in model.named_modules() if ".layers." in name and name.endswith("layernorm")]
         self.norms = [of_layers[0], "norm"]
         stacked = [name.split(".layers.")[1].split(".", 1)[1] for name, _ in model.named_parameters()
-                   if name.endswith(("mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight", "mlp.router.weight",
-                                     "block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj", "block_sparse_moe.router.weight"))]
+                   if name.endswith((".experts.gate_up_proj", ".experts.down_proj", "mlp.gate.weight", "mlp.router.weight",
+                                     "block_sparse_moe.router.weight", ".router.proj.weight"))]
         self.parameters = list(dict.fromkeys(stacked))
-        self.routers = [name.split(".")[1] for name in self.parameters if name.endswith(".weight")]
+        self.routers = [name.removeprefix("mlp.").removesuffix(".weight") for name in self.parameters if name.endswith(".weight")]
 
 
 def draw_targets(rnd, parts, layers):
@@ -133,6 +133,8 @@ def draw_config(rnd, config, parts):
 
 def draw_own_tokens(rnd, config, args, kinds):
     """How many tokens the adapter brings. All that it takes to have their rows in the file is put into the arguments."""
+    if getattr(config, "hidden_size_per_layer_input", 0):
+        return 0  # PEFT does not save the rows that they have in the other embedding
     adapted = {"embed_tokens", "lm_head"} & set(args["target_modules"] if isinstance(args["target_modules"], list) else [])
     if adapted or rnd.random() >= 0.25 or {"alora_invocation_tokens", "trainable_token_indices", "modules_to_save"} & set(args):
         return 0

@@ -132,6 +132,8 @@ void choose(const MoeGating& gating, const float* logits, int64_t experts, const
   for (int64_t i = 0; i < k; ++i) sum += s.score[ids[i]];
   const float divisor = gating.renormalise ? sum + kLeastSum : 1.0f;
   for (int64_t i = 0; i < k; ++i) weights[i] = s.score[ids[i]] / divisor * gating.routed_scaling;
+  if (gating.expert_scale.empty()) return;
+  for (int64_t i = 0; i < k; ++i) weights[i] *= gating.expert_scale[ids[i]];
 }
 
 }  // namespace
@@ -146,8 +148,9 @@ void moe_gating_top_k(const Context& ctx, MatrixView<const float> logits, const 
                "the groups of a router divide its experts and hold top_k of them");
   CHORAL_CHECK(ids.rows == logits.rows && weights.rows == logits.rows && ids.cols == gating.top_k &&
                    weights.cols == gating.top_k &&
-                   (gating.selection_bias.empty() || std::ssize(gating.selection_bias) == experts),
-               "logits, bias, ids and weights of a router fit");
+                   (gating.selection_bias.empty() || std::ssize(gating.selection_bias) == experts) &&
+                   (gating.expert_scale.empty() || std::ssize(gating.expert_scale) == experts),
+               "logits, bias, scales, ids and weights of a router fit");
   const auto scores = gating.scoring == GateScoring::kSoftmax ? CHORAL_AT_LEVEL(ctx.level, softmax_scores)
                                                               : CHORAL_AT_LEVEL(ctx.level, sigmoid_scores);
   const Arena::Mark mark(ctx.scratch);

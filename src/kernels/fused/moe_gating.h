@@ -4,7 +4,7 @@
 //   experts in `groups` equal neighbouring groups: a group's score is its largest selection, or the sum of its two largest; the
 //   `top_groups` best groups stay, the others are out whatever their values (not set to 0: a selection may be negative)
 //   ids = the top_k experts of what stays, by descending selection;   weights = their scores, without the bias,
-//   divided by their sum + 1e-20 if `renormalise`, then times `routed_scaling`.
+//   divided by their sum + 1e-20 if `renormalise`, then times `routed_scaling` and the expert's own scale.
 // Ties, between groups as between experts, go to the lower index. A row in which any selection is NaN (a NaN logit, +inf or
 // nothing but -inf under softmax, a NaN bias) gets ids 0 … top_k - 1 and NaN weights, so that the token is NaN, its expert ids
 // stay valid and no other row is touched. An element's score does not depend on its index. Pure functions; rows are divided over
@@ -31,6 +31,7 @@ struct MoeGating {
   int64_t top_k = 1;                           // at most the experts of top_groups groups
   bool renormalise = false;
   float routed_scaling = 1.0f;
+  std::span<const float> expert_scale = {};  // [experts] or empty
 };
 
 // ids, weights [tokens, top_k].

@@ -55,7 +55,8 @@ GatingChoice moe_gating_row(std::span<const float> logits, const MoeGating& gati
   double sum = 0.0;
   for (const int32_t id : out.ids) sum += score[id];
   for (const int32_t id : out.ids) {
-    out.weights.push_back(score[id] / (gating.renormalise ? sum + 1e-20 : 1.0) * gating.routed_scaling);
+    const double scale = gating.expert_scale.empty() ? 1.0 : gating.expert_scale[id];
+    out.weights.push_back(score[id] / (gating.renormalise ? sum + 1e-20 : 1.0) * gating.routed_scaling * scale);
   }
   return out;
 }

@@ -155,7 +155,8 @@ std::optional<int64_t> LoRALoader::count_own_tokens(const LoRATarget& target) {
 }
 
 void LoRALoader::check_own_tokens() {
-  int64_t embedded = 0, given = 0;
+  std::optional<int64_t> embedded;  // in every embedding
+  int64_t given = 0;
   std::string head_name;
   for (const auto& target : targets_) {
     if (!has_vocabulary(target.kind)) continue;
@@ -166,13 +167,23 @@ void LoRALoader::check_own_tokens() {
     }
     const auto count = count_own_tokens(target);
     if (!count) return;
-    (target.kind == TargetKind::kEmbedding ? embedded : given) = *count;
-    if (target.kind == TargetKind::kHead) head_name = target.name;
+    if (target.kind == TargetKind::kHead) {
+      given = *count;
+      head_name = target.name;
+    } else if (embedded.value_or(*count) != *count) {
+      return problems_.add(
+          unsupported("the adapter's own tokens are {} in the embedding and {} in '{}', which has a row for each "
+                      "token too; train it without tokens of its own",
+                      *embedded, *count, target.name));
+    } else {
+      embedded = *count;
+    }
   }
-  if (embedded == 0 && given == 0) return;
-  if (given != 0 && given != embedded) {
+  const int64_t own = embedded.value_or(0);
+  if (own == 0 && given == 0) return;
+  if (given != 0 && given != own) {
     return problems_.add(corrupt("the adapter's own tokens are {} in the embedding and {} in the head '{}'; save both layers",
-                                 embedded, given, head_name));
+                                 own, given, head_name));
   }
   if (!peft_.alora_invocation_tokens.empty()) {
     return problems_.add(
@@ -180,10 +191,10 @@ void LoRALoader::check_own_tokens() {
                     "rows before them are the base's"));
   }
   if (given == 0) {
-    model_.notes_.push_back(fmt::format(
-        "'{}' has no rows for the adapter's {} tokens: they are read in prompts and never written", head_name, embedded));
+    model_.notes_.push_back(
+        fmt::format("'{}' has no rows for the adapter's {} tokens: they are read in prompts and never written", head_name, own));
   }
-  model_.extra_vocab_size_ = embedded;
+  model_.extra_vocab_size_ = own;
 }
 
 }  // namespace choral::lora
