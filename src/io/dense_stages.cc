@@ -11,6 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kStages = "embedding_layers.";
 constexpr size_t kMostListBytes = 1 << 20;
 constexpr size_t kMostStages = 8;
 constexpr IntRange kFeatures{1, 1 << 20};
@@ -59,6 +60,8 @@ Result<std::vector<DenseStage>> read_dense_stages(const fs::path& folder) {
   return stages;
 }
 
-std::string dense_stage_name(size_t stage) { return fmt::format("embedding_layers.{}", stage); }
+std::string dense_stage_name(size_t stage) { return fmt::format("{}{}", kStages, stage); }
+
+bool is_of_dense_stage(std::string_view tensor) { return tensor.starts_with(kStages); }
 
 }  // namespace choral::io

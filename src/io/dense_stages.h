@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -22,5 +23,6 @@ Result<std::vector<DenseStage>> read_dense_stages(const std::filesystem::path& f
 
 // What a checkpoint and its configuration call the stage: "embedding_layers.0". Its tensors are `linear.weight`, `linear.bias`.
 std::string dense_stage_name(size_t stage);
+bool is_of_dense_stage(std::string_view tensor);
 
 }  // namespace choral::io

@@ -8,11 +8,11 @@
 namespace choral::layers {
 namespace {
 
-// Stored as the checkpoint has it and no target of adapters, as a head is.
+// Stored as its file has it, whatever the checkpoint says of its linear layers, and no target of adapters.
 class EmbeddingLayer : public ReplicatedLinear {
  public:
   static constexpr std::string_view kLayerName = "embedding_layer";
-  EmbeddingLayer(Builder& builder, const Spec& spec) : ReplicatedLinear(builder, quant::LayerKind::kLmHead, spec) {}
+  EmbeddingLayer(Builder& builder, const Spec& spec) : ReplicatedLinear(builder, quant::LayerKind::kEmbedding, spec) {}
 };
 
 }  // namespace

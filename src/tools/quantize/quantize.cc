@@ -9,6 +9,7 @@
 #include "base/cpu_level.h"
 #include "base/system_error.h"
 #include "io/checkpoint_writer.h"
+#include "io/dense_stages.h"
 #include "io/mapped_file.h"
 #include "quant/quant_config.h"
 #include "quant/weight_source.h"
@@ -38,6 +39,10 @@ constexpr const char* kCopied[] = {"generation_config.json",
                                    "chat_template.jinja",
                                    "chat_template.json",
                                    "additional_chat_templates",
+                                   "modules.json",
+                                   "1_Pooling",
+                                   "config_sentence_transformers.json",
+                                   "sentence_bert_config.json",
                                    "LICENSE",
                                    "LICENSE.txt",
                                    "LICENSE.md"};
@@ -115,6 +120,7 @@ Status Quantizer::check_out() const {
 
 Status Quantizer::plan_tensors() {
   for (const std::string& name : model_.checkpoint->names()) {
+    if (io::is_of_dense_stage(name)) continue;  // in a file of its own, which goes along
     const LinearLayer* layer = model_.quantised_layer(name);
     if (layer == nullptr) {
       CHORAL_TRY(const auto tensor, model_.checkpoint->find(name));
@@ -192,6 +198,7 @@ Status Quantizer::write_tensors(io::CheckpointWriter& writer) {
   const kernels::Context ctx{*pool_, cpu_level(), scratch};
   double done = 0;
   for (const std::string& name : model_.checkpoint->names()) {
+    if (io::is_of_dense_stage(name)) continue;  // in a file of its own, which goes along
     CHORAL_TRY(const auto tensor, model_.checkpoint->find(name));
     if (options_.on_progress) options_.on_progress({"write", name, done / static_cast<double>(model_.checkpoint->total_bytes())});
     done += static_cast<double>(tensor.view.size_bytes());
@@ -211,7 +218,10 @@ Status Quantizer::write_tensors(io::CheckpointWriter& writer) {
 }
 
 Status Quantizer::copy_files() const {
-  for (const char* name : kCopied) {
+  std::vector<fs::path> names(std::begin(kCopied), std::end(kCopied));
+  CHORAL_TRY(const auto stages, io::read_dense_stages(model_.folder));
+  for (const auto& stage : stages) names.push_back(stage.weights.parent_path().filename());
+  for (const auto& name : names) {
     std::error_code error;
     if (!fs::exists(model_.folder / name, error)) continue;
     fs::copy(model_.folder / name, folder_->partial() / name, fs::copy_options::recursive, error);

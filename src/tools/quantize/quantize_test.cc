@@ -12,6 +12,7 @@
 #include "quant/quant_config.h"
 #include "quant/rounded_weight.h"
 #include "support/temp_dir.h"
+#include "support/test_paths.h"
 #include "tensor/tensor.h"
 
 namespace choral::tools {
@@ -95,6 +96,23 @@ TEST(Quantize, CompressedTensorsAnswerAsInFlightToTheBit) {
       expect_same_bits(answer(dir / "out"), answer(tiny(model), scheme));
     }
   }
+}
+
+// Pooling and the layers behind it go along.
+TEST(Quantize, AnEmbedderGivesTheVectorsThatItGivesInFlight) {
+  const std::string model = (fs::path(choral::testing::test_data()) / "pooled/embedder").string();
+  const auto vector = [](const std::string& path, const std::string& quantization) {
+    const auto llm = LLM::load({.model = path, .quantization = quantization, .threads = 2});
+    EXPECT_TRUE(llm.ok()) << llm.status().to_string();
+    return (*llm)->generate({Request{.prompt_token_ids = {5, 6, 7, 8}, .embedding = true}}).front().embedding;
+  };
+  const choral::testing::TempDir dir;
+  const auto report = quantize(wanted(model, dir.path() / "out", "w8a16"));
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const auto stored = vector((dir.path() / "out").string(), "auto");
+  EXPECT_EQ(stored.size(), 24U);
+  EXPECT_EQ(stored, vector(model, "w8a16"));
+  EXPECT_NE(stored, vector(model, "auto"));
 }
 
 TEST(Quantize, ModelSlimAnswersAsInFlightToTheBit) {
