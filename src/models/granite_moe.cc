@@ -5,25 +5,11 @@
 namespace choral::models {
 namespace {
 
-constexpr io::DoubleRange kMoeMultiplier{-1e6, 1e6};
-
-Status read_granite_moe_multipliers(const io::ConfigMap& config, DecoderSpec& spec) {
-  CHORAL_TRY(const double embedding, config.get_double_or("embedding_multiplier", 1, kMoeMultiplier));
-  CHORAL_TRY(const double residual, config.get_double_or("residual_multiplier", 1, kMoeMultiplier));
-  CHORAL_TRY(const double attention, config.get_double_or("attention_multiplier", 1, kMoeMultiplier));
-  CHORAL_TRY(const double divisor, config.get_double_or("logits_scaling", 1, {1e-6, 1e6}));
-  spec.embedding_scale = static_cast<float>(embedding);
-  spec.residual_multiplier = static_cast<float>(residual);
-  spec.attention_scale = static_cast<float>(attention);
-  spec.logit_scale = static_cast<float>(1 / divisor);
-  return {};
-}
-
 Result<DecoderSpec> read_granite_moe_spec(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_decoder_spec(config, options));
   CHORAL_TRY(spec.qkv_bias, config.get_bool_or("attention_bias", false));
   spec.output_bias = spec.qkv_bias;
-  CHORAL_RETURN_IF_ERROR(read_granite_moe_multipliers(config, spec));
+  CHORAL_RETURN_IF_ERROR(read_granite_multipliers(config, spec));
   CHORAL_TRY(spec.moe, read_moe_spec(config, spec.layers));
   spec.moe->block = "block_sparse_moe";
   spec.moe->names.router = "router";
