@@ -4,6 +4,7 @@
 
 #include "base/free_memory.h"
 #include "base/size_text.h"
+#include "engine/state_pool.h"
 #include "platform/session.h"
 
 namespace choral::engine {
@@ -53,25 +54,6 @@ std::string limit_note(const MachineMemory& machine) {
                      machine.free_limit, size_text(machine.free_bytes), machine.cure);
 }
 
-Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Session& session,
-                                   std::span<const layers::KvShape> layers, DType kv_dtype, int64_t expected_bytes) {
-  MemoryWishes wishes{.weight_bytes = expected_bytes,
-                      .adapter_bytes = options.adapter_memory_bytes,
-                      .kv = {.requested_bytes = options.kv_cache_bytes,
-                             .max_num_seqs = options.max_num_seqs,
-                             .max_num_batched_tokens = options.max_num_batched_tokens,
-                             .max_model_len = options.max_model_len,
-                             .keeps_prefixes = options.enable_prefix_caching}};
-  if (platform::host_reads(session)) return wishes;
-  for (const auto& shape : layers) {
-    session.expect_cache({kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
-  }
-  CHORAL_TRY(const auto memory, session.device_memory());
-  wishes.device = {.has_weights = true, .keeps_kv = session.keeps_kv()};
-  if (memory) wishes.device.memory = {memory->free_bytes, memory->total_bytes};
-  return wishes;
-}
-
 std::string MemoryPlan::text() const {
   const auto weights = fmt::format("weights {}", size_text(weight_bytes)),
              cache = fmt::format("KV cache {}", size_text(kv.bytes)),
@@ -106,6 +88,32 @@ Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t 
         fmt::format("{}: more than there is once all of it is used; lower --kv-cache-memory or --adapter-memory", plan.text());
   }
   return plan;
+}
+
+int64_t text_positions(const models::Model& model, const EngineOptions& options) {
+  return model.sees_later() ? std::min<int64_t>(model.max_positions(), options.max_num_batched_tokens) : model.max_positions();
+}
+
+Result<MemoryPlan> plan_model_memory(const models::Model& model, const EngineOptions& options, platform::Session& session,
+                                     DType kv_dtype, int64_t expected_bytes) {
+  const auto layers = model.kv_shapes();
+  MemoryWishes wishes{.weight_bytes = expected_bytes,
+                      .adapter_bytes = options.adapter_memory_bytes,
+                      .kv = {.requested_bytes = options.kv_cache_bytes,
+                             .max_num_seqs = options.max_num_seqs,
+                             .max_num_batched_tokens = options.max_num_batched_tokens,
+                             .max_model_len = options.max_model_len,
+                             .state_bytes = state_bytes(model),
+                             .keeps_prefixes = options.enable_prefix_caching}};
+  if (!platform::host_reads(session)) {
+    for (const auto& shape : layers) {
+      session.expect_cache({kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
+    }
+    CHORAL_TRY(const auto memory, session.device_memory());
+    wishes.device = {.has_weights = true, .keeps_kv = session.keeps_kv()};
+    if (memory) wishes.device.memory = {memory->free_bytes, memory->total_bytes};
+  }
+  return plan_memory(layers, text_positions(model, options), kv_dtype, std::move(wishes), machine_memory());
 }
 
 }  // namespace choral::engine

@@ -33,10 +33,6 @@ struct MemoryWishes {
   DeviceShare device = {};
 };
 
-// What the options wish of a model with such layers, whose weights are expected to take so much. A device is told of its cache.
-Result<MemoryWishes> memory_wishes(const EngineOptions& options, platform::Session& session,
-                                   std::span<const layers::KvShape> layers, DType kv_dtype, int64_t expected_bytes);
-
 struct MemoryPlan {
   int64_t weight_bytes = 0;  // as wished
   KvPlan kv = {};
@@ -56,5 +52,11 @@ std::string limit_note(const MachineMemory& machine);
 // resource_exhausted: the weights alone are more than there is, or than is free where the size of the KV cache was not given.
 Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype,
                                MemoryWishes wishes, const MachineMemory& machine);
+
+// The positions of a text that the options leave the model: a text of a model that sees later tokens is computed in one step.
+int64_t text_positions(const models::Model& model, const EngineOptions& options);
+// The plan of this model, whose weights are expected to take so much, on this machine now. A device is told of its cache.
+Result<MemoryPlan> plan_model_memory(const models::Model& model, const EngineOptions& options, platform::Session& session,
+                                     DType kv_dtype, int64_t expected_bytes);
 
 }  // namespace choral::engine

@@ -58,17 +58,13 @@ Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, co
 }
 
 Status Worker::plan(const FoundModel& found, const EngineOptions& options) {
-  const auto layers = found.model->kv_shapes();
-  int64_t positions = found.model->max_positions();
-  if (found.model->sees_later() && options.max_num_batched_tokens < positions) {
-    positions = options.max_num_batched_tokens;
+  const int64_t positions = text_positions(*found.model, options);
+  if (positions < found.model->max_positions()) {
     notes_.push_back(fmt::format(
         "texts of up to {} tokens are taken, since a text of this model is computed in one step (--max-num-batched-tokens)",
         positions));
   }
-  CHORAL_TRY(auto wishes, memory_wishes(options, ctx_.session, layers, kv_dtype_, found.expected_bytes));
-  wishes.kv.state_bytes = state_bytes(*found.model);
-  CHORAL_TRY(memory_, plan_memory(layers, positions, kv_dtype_, std::move(wishes), machine_memory()));
+  CHORAL_TRY(memory_, plan_model_memory(*found.model, options, ctx_.session, kv_dtype_, found.expected_bytes));
   if (auto note = limit_note(memory_.machine); !note.empty()) notes_.push_back("memory: " + std::move(note));
   if (!memory_.warning.empty()) {
     CHORAL_LOG(kWarn, "memory: {}", memory_.warning);

@@ -6,7 +6,6 @@
 #include "engine/checkpoint_weights.h"
 #include "engine/layer_forms.h"
 #include "engine/memory_plan.h"
-#include "engine/state_pool.h"
 #include "io/checkpoint.h"
 #include "io/hub_cache.h"
 #include "models/registry.h"
@@ -35,14 +34,10 @@ Status examine_weights(const io::Checkpoint& checkpoint, DoctorReport& report) {
   return {};
 }
 
-// As the worker decides it.
 Status examine_memory(const EngineOptions& options, const platform::Context& ctx, const models::Model& model,
                       int64_t expected_bytes, DoctorReport& report) {
   CHORAL_TRY(const DType kv_dtype, engine::parse_kv_dtype(options.kv_cache_dtype));
-  const auto layers = model.kv_shapes();
-  CHORAL_TRY(auto wishes, engine::memory_wishes(options, ctx.session, layers, kv_dtype, expected_bytes));
-  wishes.kv.state_bytes = engine::state_bytes(model);
-  const auto plan = engine::plan_memory(layers, model.max_positions(), kv_dtype, std::move(wishes), engine::machine_memory());
+  const auto plan = engine::plan_model_memory(model, options, ctx.session, kv_dtype, expected_bytes);
   if (!plan.ok()) return fail(report, "memory budget", plan.status(), "free memory, or take a smaller or more quantised model");
   report.fine("memory budget", plan->text());
   return {};
