@@ -6,6 +6,8 @@
 #include <array>
 
 #include "engine/adapters/adapter_files_test.h"
+#include "models/registry.h"
+#include "platform/cpu_context_test.h"
 
 namespace choral::engine {
 namespace {
@@ -156,6 +158,30 @@ TEST(MemoryPlan, IsToldBeforeAWeightIsPackedAndKept) {
     const auto expected = static_cast<double>(worker->memory().weight_bytes);
     EXPECT_NEAR(expected / packed, 1, 0.15) << quantization;
   }
+}
+
+TEST(MemoryPlan, ATextOfAModelThatSeesLaterTokensIsOneStep) {
+  platform::testing::CpuContext cpu;
+  const auto quant_config = *quant::make_quant_config({}, "auto");
+  const platform::CustomOpConfig custom_ops;
+  const platform::LayerOverrides overrides;
+  const auto positions = [&](bool sees_later, int step) {
+    const auto config = io::ConfigMap::parse_json(fmt::format(R"({{"architectures": ["LlamaModel"], "hidden_size": 64,
+        "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+        "max_position_embeddings": 256, "is_causal": {}}})",
+                                                              !sees_later),
+                                                  "config.json");
+    const auto model = *models::make_model(*config, {cpu.session(), *quant_config, custom_ops, overrides, 0});
+    EngineOptions options;
+    options.max_num_batched_tokens = step;
+    const auto made = plan_model_memory(*model, options, cpu.session(), DType::kF32, kMiB);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    EXPECT_EQ(made->kv.max_model_len, text_positions(*model, options));
+    return text_positions(*model, options);
+  };
+  EXPECT_EQ(positions(true, 96), 96);
+  EXPECT_EQ(positions(true, 1024), 256);
+  EXPECT_EQ(positions(false, 96), 256);
 }
 
 }  // namespace
