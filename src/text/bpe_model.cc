@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/printable.h"
+#include "base/thread_pool.h"
 #include "text/byte_level.h"
 #include "text/unicode.h"
 
@@ -19,6 +20,27 @@ uint64_t joint_key(uint32_t left, uint32_t right) { return static_cast<uint64_t>
 
 }  // namespace
 
+Result<std::vector<BpeMerge>> find_merges(const Vocabulary& vocabulary, std::span<const TextPair> merges,
+                                          std::string_view prefix) {
+  std::vector<BpeMerge> found;
+  found.reserve(merges.size());
+  std::string merged;
+  for (const auto& [left, right] : merges) {
+    BpeMerge merge{.left = vocabulary.find(left), .right = vocabulary.find(right)};
+    if (merge.left < 0 || merge.right < 0) {
+      return corrupt("merge {} joins {} and {}, and the vocabulary has no {}", found.size(), quoted(left, 100),
+                     quoted(right, 100), quoted(merge.left < 0 ? left : right, 100));
+    }
+    if (right.size() < prefix.size())
+      return corrupt("merge {}: {} is shorter than the subword prefix", found.size(), quoted(right, 100));
+    merged.assign(left).append(right.substr(prefix.size()));
+    merge.result = vocabulary.find(merged);
+    if (merge.result < 0) return corrupt("merge {} makes {}, which is not in the vocabulary", found.size(), quoted(merged, 100));
+    found.push_back(merge);
+  }
+  return found;
+}
+
 Result<std::unique_ptr<BpeModel>> BpeModel::create(const Vocabulary& vocabulary, const BpeConfig& config) {
   std::unique_ptr<BpeModel> model(new BpeModel(vocabulary));
   model->unk_token_ = config.unk_token;
@@ -32,34 +54,20 @@ Result<std::unique_ptr<BpeModel>> BpeModel::create(const Vocabulary& vocabulary,
   if (std::max(config.continuing_subword_prefix.size(), config.end_of_word_suffix.size()) > kLongestAffix) {
     return too_large("model: continuing_subword_prefix or end_of_word_suffix has more than {} bytes", kLongestAffix);
   }
-  CHORAL_RETURN_IF_ERROR(model->add_merges(config));
+  model->add_merges(config);
   model->index_symbols(config);
   model->index_joints(config);
   CHORAL_RETURN_IF_ERROR(model->index_whole_words());
   return model;
 }
 
-Status BpeModel::add_merges(const BpeConfig& config) {
+void BpeModel::add_merges(const BpeConfig& config) {
   merges_ = FlatMap64(config.merges.size());
-  std::string merged;
   uint64_t rank = 0;
-  for (const auto& [left, right] : config.merges) {
-    const int32_t left_id = vocabulary_.find(left);
-    const int32_t right_id = vocabulary_.find(right);
-    if (left_id < 0 || right_id < 0) {
-      return corrupt("merge {} joins {} and {}, and the vocabulary has no {}", rank, quoted(left, 100), quoted(right, 100),
-                     quoted(left_id < 0 ? left : right, 100));
-    }
-    if (right.size() < prefix_.size())
-      return corrupt("merge {}: {} is shorter than the subword prefix", rank, quoted(right, 100));
-    merged.assign(left).append(right.substr(prefix_.size()));
-    const int32_t merged_id = vocabulary_.find(merged);
-    if (merged_id < 0) return corrupt("merge {} makes {}, which is not in the vocabulary", rank, quoted(merged, 100));
-    merges_.insert_or_assign(static_cast<uint64_t>(left_id) << 32 | static_cast<uint64_t>(right_id),
-                             rank << 32 | static_cast<uint64_t>(merged_id));
-    ++rank;
+  for (const BpeMerge& m : config.merges) {
+    merges_.insert_or_assign(static_cast<uint64_t>(m.left) << 32 | static_cast<uint64_t>(m.right),
+                             rank++ << 32 | static_cast<uint64_t>(m.result));
   }
-  return {};
 }
 
 void BpeModel::index_symbols(const BpeConfig& config) {
@@ -83,14 +91,15 @@ void BpeModel::index_symbols(const BpeConfig& config) {
 void BpeModel::index_joints(const BpeConfig& config) {
   can_cut_ = !bytes_ && !ignore_merges_ && prefix_.empty() && suffix_.empty();
   if (!can_cut_) return;
-  const auto stands_for_text = [&](std::string_view token) {
-    const int32_t id = vocabulary_.find(token);
-    if (id == unk_id_) return false;
+  const auto stands_for_text = [&](int32_t id) {
+    const std::string_view token = vocabulary_.token(id);
+    if (token.empty() || id == unk_id_) return false;
     return !(token.size() == 6 && byte_fallback_ &&
              std::find(byte_tokens_.begin(), byte_tokens_.end(), id) != byte_tokens_.end());
   };
-  for (const auto& [left, right] : config.merges) {
-    if (left.empty() || right.empty() || !stands_for_text(left) || !stands_for_text(right)) {
+  for (const BpeMerge& merge : config.merges) {
+    const std::string_view left = vocabulary_.token(merge.left), right = vocabulary_.token(merge.right);
+    if (!stands_for_text(merge.left) || !stands_for_text(merge.right)) {
       can_cut_ = false;
       return;
     }
@@ -104,34 +113,50 @@ void BpeModel::index_joints(const BpeConfig& config) {
 // Notes which tokens come out whole when their own text is encoded; with ignore_merges every token does.
 Status BpeModel::index_whole_words() {
   if (!prefix_.empty() || !suffix_.empty()) return {};
-  std::vector<std::pair<std::string, int32_t>> found;
-  ModelScratch scratch;
-  std::vector<int32_t> ids;
+  constexpr int32_t kWorthThreads = 1 << 15;
+  constexpr int kMostThreads = 4;
+  const int32_t limit = vocabulary_.id_limit();
+  CHORAL_TRY(const auto pool, ThreadPool::make(limit < kWorthThreads ? 1 : std::min(kMostThreads, ThreadPool::default_size())));
+  std::vector<char> is_whole(static_cast<size_t>(limit));
+  pool->parallel_for(limit, 1024, [&](int64_t begin, int64_t end, int) {
+    ModelScratch scratch;
+    for (auto id = static_cast<int32_t>(begin); id < end; ++id) is_whole[id] = comes_out_whole(id, scratch);
+  });
+  size_t size = 0, count = 0;
   std::string text;
-  for (int32_t id = 0; id < vocabulary_.id_limit(); ++id) {
-    if (!vocabulary_.contains(id)) continue;
-    text.clear();
-    if (!bytes_) {
-      text = vocabulary_.token(id);
-    } else if (!append_bytes_of_chars(vocabulary_.token(id), text)) {
-      continue;
+  const auto for_each_whole = [&](auto use) {
+    for (int32_t id = 0; id < limit; ++id) {
+      if (is_whole[id] && text_of(id, text)) use(id);
     }
-    if (text.empty() || (!ignore_merges_ && text.size() > kLongestWhole)) continue;
-    if (!ignore_merges_) {
-      ids.clear();
-      if (!encode_word(text, scratch, ids).ok() || ids.size() != 1 || ids[0] != id) continue;
-    }
-    found.emplace_back(text, id);
-  }
-  size_t size = 0;
-  for (const auto& [word, id] : found) size += word.size();
+  };
+  for_each_whole([&](int32_t) { size += text.size(), ++count; });
   whole_arena_.reserve(size);
-  whole_ = StringTable(found.size());
-  for (const auto& [word, id] : found) {
-    whole_arena_ += word;
-    whole_.insert_or_assign(std::string_view(whole_arena_).substr(whole_arena_.size() - word.size()), id);
-  }
+  whole_ = StringTable(count);
+  for_each_whole([&](int32_t id) {
+    whole_arena_ += text;
+    whole_.insert_or_assign(std::string_view(whole_arena_).substr(whole_arena_.size() - text.size()), id);
+  });
   return {};
+}
+
+// False: the token stands for no text.
+bool BpeModel::text_of(int32_t id, std::string& text) const {
+  text.clear();
+  if (!vocabulary_.contains(id)) return false;
+  if (!bytes_) {
+    text = vocabulary_.token(id);
+  } else if (!append_bytes_of_chars(vocabulary_.token(id), text)) {
+    return false;
+  }
+  return !text.empty();
+}
+
+bool BpeModel::comes_out_whole(int32_t id, ModelScratch& scratch) const {
+  std::string text;
+  if (!text_of(id, text)) return false;
+  if (ignore_merges_) return true;
+  std::vector<int32_t> ids;
+  return text.size() <= kLongestWhole && encode_word(text, scratch, ids).ok() && ids.size() == 1 && ids[0] == id;
 }
 
 int32_t BpeModel::symbol_of(std::string_view character, uint32_t code_point) const {

@@ -10,7 +10,9 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,8 +21,20 @@
 
 namespace choral::text {
 
+struct BpeMerge {
+  int32_t left = -1, right = -1, result = -1;
+
+  bool operator==(const BpeMerge&) const = default;
+};
+
+using TextPair = std::pair<std::string_view, std::string_view>;
+// The ids of merges that files spell. Refuses tokens that the vocabulary lacks. What joins is `right` without `prefix`
+// (continuing_subword_prefix).
+Result<std::vector<BpeMerge>> find_merges(const Vocabulary& vocabulary, std::span<const TextPair> merges,
+                                          std::string_view prefix = "");
+
 struct BpeConfig {
-  std::vector<std::pair<std::string_view, std::string_view>> merges;  // by rank; a pair that comes twice has its last rank
+  std::vector<BpeMerge> merges;  // of the vocabulary, by rank; a pair that comes twice has its last rank
   std::optional<std::string> unk_token;
   std::string continuing_subword_prefix, end_of_word_suffix;
   bool fuse_unk = false;
@@ -40,10 +54,12 @@ class BpeModel final : public Model {
 
  private:
   explicit BpeModel(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
-  Status add_merges(const BpeConfig& config);
+  void add_merges(const BpeConfig& config);
   void index_symbols(const BpeConfig& config);
   void index_joints(const BpeConfig& config);
   Status index_whole_words();
+  bool text_of(int32_t id, std::string& text) const;
+  bool comes_out_whole(int32_t id, ModelScratch& scratch) const;
   Status encode_word(std::string_view word, ModelScratch& scratch, std::vector<int32_t>& ids) const;
   Status spell(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t symbol_of(std::string_view character, uint32_t code_point) const;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/bpe_model.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary.h"
 
@@ -68,8 +69,6 @@ inline constexpr auto kGgufPreTokenizers = std::to_array<GgufPreTokenizer>({
     {.name = "tekken", .splits = {kTekken}, .ignore_merges = true, .add_bos = true},
     {.name = "gpt-4o", .splits = {kGpt4o}},
     {.name = "llama4", .splits = {kGpt4o}, .add_bos = true},
-    {.name = "chatglm-bpe", .splits = {kLlama3}},
-    {.name = "glm4", .splits = {kLlama3}},
     {.name = "exaone", .splits = {}, .single_digits = true, .gpt2_pattern = true},
     {.name = "exaone4", .splits = {}, .gpt2_pattern = true},
     {.name = "seed-coder", .splits = {kSeedCoder}},
@@ -77,11 +76,13 @@ inline constexpr auto kGgufPreTokenizers = std::to_array<GgufPreTokenizer>({
 });
 
 enum GgufTokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+inline int token_type(const GgufTokenizerData& data, size_t id) {
+  return data.token_types.empty() ? kNormal : data.token_types[id];
+}
 
 // SentencePiece joins the neighbours whose union has the best score. As merges: every way to split a token into two others,
-// ordered by the token's score, as the conversion to tokenizer.json does it. Views of `data`.
-using TextPair = std::pair<std::string_view, std::string_view>;
-Result<std::vector<TextPair>> merges_by_score(const GgufTokenizerData& data, const Vocabulary& vocabulary);
+// ordered by the token's score, as the conversion to tokenizer.json does it. `vocabulary` holds the tokens of `data`.
+Result<std::vector<BpeMerge>> merges_by_score(const GgufTokenizerData& data, const Vocabulary& vocabulary);
 
 // What a GGUF file says of `tokenizer`, which was read from `tokenizer_json`. kUnsupported where it has no words for it: the
 // tokenizer that a reader would make of it is held to the given one.

@@ -97,16 +97,15 @@ class Translation {
     CHORAL_TRY(const JsonElement model_element, root_.require("model"));
     CHORAL_TRY(const JsonFields model, JsonFields::of(model_element, "model"));
     if (!model.find("merges")) return unsupported("GGUF files are written of BPE tokenizers; this one has no merges");
-    CHORAL_TRY(const simdjson::dom::array merges, model.array("merges"));
-    BpeConfig config;
-    CHORAL_RETURN_IF_ERROR(read_merges(merges, config));
+    CHORAL_TRY(const simdjson::dom::array list, model.array("merges"));
+    CHORAL_TRY(const auto merges, read_merges(list));
     CHORAL_RETURN_IF_ERROR(add_tokens());
     CHORAL_TRY(const auto stages, byte_level_stages(root_, model));
     CHORAL_TRY(const bool sentence_piece, is_sentence_piece(root_, model));
     if (stages) {
-      CHORAL_RETURN_IF_ERROR(byte_level(*stages, config));
+      CHORAL_RETURN_IF_ERROR(byte_level(*stages, merges));
     } else if (sentence_piece) {
-      CHORAL_RETURN_IF_ERROR(by_scores(model, config));
+      CHORAL_RETURN_IF_ERROR(by_scores(model, merges));
     } else {
       return unsupported(
           "the normalizer and pre_tokenizer of tokenizer.json are none that GGUF has a name for; use the folder as it is, or "
@@ -144,7 +143,7 @@ class Translation {
     return {};
   }
 
-  Status byte_level(const Stages& stages, const BpeConfig& config) {
+  Status byte_level(const Stages& stages, std::span<const TextPair> merges) {
     const auto kind = std::find(kGgufPreTokenizers.begin(), kGgufPreTokenizers.end(), stages);
     if (kind == kGgufPreTokenizers.end()) {
       return unsupported("the pre_tokenizer of tokenizer.json splits texts in a way that GGUF has no name for{}",
@@ -152,20 +151,20 @@ class Translation {
     }
     out_.model = "gpt2";
     out_.pre = kind->name;
-    for (const auto& [left, right] : config.merges) out_.merges.push_back(fmt::format("{} {}", left, right));
+    for (const auto& [left, right] : merges) out_.merges.push_back(fmt::format("{} {}", left, right));
     return {};
   }
 
   // Which merge comes first is said by scores of what it makes.
-  Status by_scores(const JsonFields& model, const BpeConfig& config) {
+  Status by_scores(const JsonFields& model, std::span<const TextPair> merges) {
     out_.model = "llama";
     CHORAL_TRY(const auto normalizers, steps_of(root_, "normalizer", "normalizers"));
     out_.add_space_prefix = normalizers.size() == 2;
     CHORAL_TRY(const auto unknown, model.string_or("unk_token", ""));
-    out_.scores.assign(out_.tokens.size(), -static_cast<float>(config.merges.size()));
+    out_.scores.assign(out_.tokens.size(), -static_cast<float>(merges.size()));
     std::vector<bool> scored(out_.tokens.size());
-    for (size_t i = 0; i < config.merges.size(); ++i) {
-      const auto id = tokenizer_.token_to_id(std::string(config.merges[i].first) + std::string(config.merges[i].second));
+    for (size_t i = 0; i < merges.size(); ++i) {
+      const auto id = tokenizer_.token_to_id(std::string(merges[i].first) + std::string(merges[i].second));
       if (!id || scored[*id]) continue;
       scored[*id] = true;
       out_.scores[*id] = -static_cast<float>(i);
@@ -179,7 +178,8 @@ class Translation {
     }
     CHORAL_RETURN_IF_ERROR(vocabulary.finish());
     CHORAL_TRY(const auto said, merges_by_score(out_, vocabulary));
-    if (said == config.merges) return {};
+    CHORAL_TRY(const auto wanted, find_merges(vocabulary, merges));
+    if (said == wanted) return {};
     return unsupported("the merges of tokenizer.json follow no scores of tokens, which is how GGUF says their order");
   }
 

@@ -48,7 +48,9 @@ std::string with_all_merges(const std::string& json) {
   }
   model["merges"] = nlohmann::ordered_json::array();
   const auto merges = *merges_by_score(data, vocabulary);
-  for (const auto& [left, right] : merges) model["merges"].push_back({left, right});
+  for (const BpeMerge& merge : merges) {
+    model["merges"].push_back({vocabulary.token(merge.left), vocabulary.token(merge.right)});
+  }
   return root.dump();
 }
 

@@ -21,8 +21,6 @@ Status read_bpe(const JsonFields& fields, TokenizerBuilder& builder, size_t& siz
   if (vocabulary.size() != size) return corrupt("model: the vocabulary spells a token twice ({} entries)", size);
 
   BpeConfig config;
-  CHORAL_TRY(const simdjson::dom::array merges, fields.array("merges"));
-  CHORAL_RETURN_IF_ERROR(read_merges(merges, config));
   if (fields.find("unk_token")) {
     CHORAL_TRY(config.unk_token, fields.string("unk_token"));
   }
@@ -32,6 +30,9 @@ Status read_bpe(const JsonFields& fields, TokenizerBuilder& builder, size_t& siz
   }
   CHORAL_TRY(config.continuing_subword_prefix, fields.string_or("continuing_subword_prefix", ""));
   CHORAL_TRY(config.end_of_word_suffix, fields.string_or("end_of_word_suffix", ""));
+  CHORAL_TRY(const simdjson::dom::array list, fields.array("merges"));
+  CHORAL_TRY(const auto merges, read_merges(list));
+  CHORAL_TRY(config.merges, find_merges(vocabulary, merges, config.continuing_subword_prefix));
   CHORAL_TRY(config.fuse_unk, fields.boolean_or("fuse_unk", false));
   CHORAL_TRY(config.byte_fallback, fields.boolean_or("byte_fallback", false));
   CHORAL_TRY(config.ignore_merges, fields.boolean_or("ignore_merges", false));
@@ -73,29 +74,30 @@ constexpr size_t kMaxMerges = 8 << 20;
 
 }  // namespace
 
-Status read_merges(simdjson::dom::array list, BpeConfig& config) {
-  if (list.size() == 0xFFFFFF) config.merges.reserve(0xFFFFFF);  // simdjson's count is capped there
-  config.merges.reserve(list.size());
+Result<std::vector<TextPair>> read_merges(simdjson::dom::array list) {
+  std::vector<TextPair> merges;
+  if (list.size() == 0xFFFFFF) merges.reserve(0xFFFFFF);  // simdjson's count is capped there
+  merges.reserve(list.size());
   for (const JsonElement item : list) {
-    if (config.merges.size() >= kMaxMerges) return too_large("model: more than {} merges", kMaxMerges);
+    if (merges.size() >= kMaxMerges) return too_large("model: more than {} merges", kMaxMerges);
     std::string_view left, right, both;
     if (item.is_array()) {
       simdjson::dom::array pair = item;
       if (pair.size() != 2 || pair.at(0).get(left) || pair.at(1).get(right)) {
-        return corrupt("model: merge {} is not a pair of strings", config.merges.size());
+        return corrupt("model: merge {} is not a pair of strings", merges.size());
       }
-      config.merges.emplace_back(left, right);
+      merges.emplace_back(left, right);
       continue;
     }
-    if (item.get(both)) return corrupt("model: merge {} is neither a string nor a pair", config.merges.size());
+    if (item.get(both)) return corrupt("model: merge {} is neither a string nor a pair", merges.size());
     if (both.starts_with("#version")) continue;  // a left-over first line of merges.txt, which HF skips too
     const size_t space = both.find(' ');
     if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos) {
-      return corrupt("model: merge {} ({}) is not two tokens with one space between", config.merges.size(), quoted(both, 100));
+      return corrupt("model: merge {} ({}) is not two tokens with one space between", merges.size(), quoted(both, 100));
     }
-    config.merges.emplace_back(both.substr(0, space), both.substr(space + 1));
+    merges.emplace_back(both.substr(0, space), both.substr(space + 1));
   }
-  return {};
+  return merges;
 }
 
 Status read_model(JsonElement element, TokenizerBuilder& builder, size_t& size) {

@@ -102,7 +102,7 @@ std::optional<std::string_view> Tokenizer::decoder_text(int32_t id) const {
   if (more_) {
     if (const auto* own = more_->find(id)) return own->decoder_text;
   }
-  if (!parts_->vocabulary.contains(id)) return std::nullopt;
+  if (!parts_->vocabulary().contains(id)) return std::nullopt;
   return parts_->text_of(parts_->decoder_text[id]);
 }
 
@@ -112,7 +112,7 @@ std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
       if (own.content == token) return own.id;
     }
   }
-  const int32_t id = parts_->vocabulary.find(token);
+  const int32_t id = parts_->vocabulary().find(token);
   return id < 0 ? std::nullopt : std::optional<int32_t>(id);
 }
 
@@ -120,21 +120,21 @@ std::optional<std::string_view> Tokenizer::id_to_token(int32_t id) const {
   if (more_) {
     if (const auto* own = more_->find(id)) return own->content;
   }
-  if (!parts_->vocabulary.contains(id)) return std::nullopt;
-  return parts_->vocabulary.token(id);
+  if (!parts_->vocabulary().contains(id)) return std::nullopt;
+  return parts_->vocabulary().token(id);
 }
 
 std::string_view Tokenizer::token_bytes(int32_t id) const {
   if (more_) {
     if (const auto* own = more_->find(id)) return own->bytes;
   }
-  if (!parts_->vocabulary.contains(id)) return {};
+  if (!parts_->vocabulary().contains(id)) return {};
   return parts_->text_of(parts_->bytes[id]);
 }
 
 int32_t Tokenizer::vocab_size() const {
   const int32_t own = more_ && !more_->tokens.empty() ? more_->tokens.back().id + 1 : 0;
-  return std::max(own, parts_->vocabulary.id_limit());
+  return std::max(own, parts_->vocabulary().id_limit());
 }
 
 bool Tokenizer::is_special(int32_t id) const {

@@ -1,7 +1,5 @@
 // A tokenizer from GGUF metadata: the names there ("smollm", "llama-bpe" …) stand for what tokenizer.json spells out.
 #include <algorithm>
-#include <cmath>
-#include <tuple>
 
 #include "base/nearest_name.h"
 #include "base/printable.h"
@@ -10,10 +8,6 @@
 
 namespace choral::text {
 namespace {
-
-int gguf_token_type(const GgufTokenizerData& data, size_t id) {
-  return data.token_types.empty() ? kNormal : data.token_types[id];
-}
 
 class GgufReader {
  public:
@@ -45,7 +39,7 @@ class GgufReader {
   }
 
  private:
-  int type(size_t id) const { return gguf_token_type(data_, id); }
+  int type(size_t id) const { return token_type(data_, id); }
 
   Status byte_level() {
     const auto kind = std::find_if(kGgufPreTokenizers.begin(), kGgufPreTokenizers.end(),
@@ -80,7 +74,8 @@ class GgufReader {
     BpeConfig config;
     config.ignore_merges = kind->ignore_merges;
     config.bytes = true;
-    CHORAL_TRY(config.merges, listed_merges());
+    CHORAL_TRY(const auto merges, listed_merges());
+    CHORAL_TRY(config.merges, find_merges(parts_.model_vocabulary, merges));
     parts_.decoder.steps.push_back({.kind = DecoderStep::Kind::kByteLevel});
     CHORAL_TRY(parts_.model, BpeModel::create(parts_.model_vocabulary, config));
     return {};
@@ -108,12 +103,13 @@ class GgufReader {
   // llama.cpp does, which is the same as long as no merge is of a line's end and something else.
   Status merged_pieces() {
     if (data_.merges.empty()) return corrupt("tokenizer.ggml.merges is missing; model {} needs it", quoted(data_.model));
-    CHORAL_TRY(auto merges, listed_merges());
+    CHORAL_TRY(const auto texts, listed_merges());
+    CHORAL_TRY(auto merges, find_merges(parts_.model_vocabulary, texts));
     return pieces(std::move(merges), data_.add_space_prefix.value_or(false));
   }
 
   // `prefix`: a space before a text.
-  Status pieces(std::vector<TextPair> merges, bool prefix) {
+  Status pieces(std::vector<BpeMerge> merges, bool prefix) {
     add_bos_default_ = true;
     BpeConfig config;
     config.byte_fallback = true;
@@ -179,37 +175,6 @@ class GgufReader {
 };
 
 }  // namespace
-
-Result<std::vector<TextPair>> merges_by_score(const GgufTokenizerData& data, const Vocabulary& vocabulary) {
-  struct Merge {
-    float score;
-    int32_t left, right;
-    std::string_view text;
-    uint32_t cut;
-  };
-  std::vector<Merge> merges;
-  for (size_t id = 0; id < data.tokens.size(); ++id) {
-    const int type = gguf_token_type(data, id);
-    if (type != kNormal && type != kUserDefined && type != kUnused) continue;
-    const std::string_view token = data.tokens[id];
-    if (token.size() > 256) continue;  // SentencePiece's pieces have at most 16 characters by default
-    if (std::isnan(data.scores[id])) return corrupt("the score of token {} is not a number", id);
-    const size_t first = merges.size();
-    for (size_t cut = 1; cut < token.size(); ++cut) {
-      if ((static_cast<unsigned char>(token[cut]) & 0xC0) == 0x80) continue;
-      const int32_t left = vocabulary.find(token.substr(0, cut));
-      const int32_t right = left < 0 ? -1 : vocabulary.find(token.substr(cut));
-      if (right >= 0) merges.push_back({data.scores[id], left, right, token, static_cast<uint32_t>(cut)});
-    }
-    std::sort(merges.begin() + static_cast<std::ptrdiff_t>(first), merges.end(),
-              [](const Merge& a, const Merge& b) { return std::tie(a.left, a.right) < std::tie(b.left, b.right); });
-  }
-  std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.score > b.score; });
-  std::vector<TextPair> out;
-  out.reserve(merges.size());
-  for (const Merge& m : merges) out.emplace_back(m.text.substr(0, m.cut), m.text.substr(m.cut));
-  return out;
-}
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(const GgufTokenizerData& data) {
   return GgufReader(data).run().while_("reading the tokenizer of the GGUF file");

@@ -24,7 +24,7 @@ Status read_post_processor(JsonElement element, std::vector<Template>& templates
 
 // The "model" object: fills the model vocabulary and makes the model. `size` is what HF counts as the model's tokens.
 Status read_model(JsonElement element, TokenizerBuilder& builder, size_t& size);
-Status read_merges(simdjson::dom::array list, BpeConfig& config);  // views of the document
+Result<std::vector<TextPair>> read_merges(simdjson::dom::array list);  // views of the document
 Result<std::vector<AddedToken>> read_added_tokens(simdjson::dom::array array);
 
 // What transformers adds from tokenizer_config.json: special tokens by role, added_tokens_decoder, templates, clean-up, and

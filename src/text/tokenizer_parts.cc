@@ -79,10 +79,10 @@ Status TokenizerBuilder::index_added_tokens() {
 Status TokenizerBuilder::index_texts() {
   constexpr size_t kMaxBytes = size_t{1} << 29;  // of all tokens' texts
   Tokenizer::Parts& p = *parts_;
-  const auto size = static_cast<size_t>(p.vocabulary.id_limit());
+  const auto size = static_cast<size_t>(p.vocabulary().id_limit());
   size_t bytes_of_all = 0;
-  for (int32_t id = 0; id < p.vocabulary.id_limit(); ++id) {
-    if (p.vocabulary.contains(id)) bytes_of_all += p.vocabulary.token(id).size();
+  for (int32_t id = 0; id < p.vocabulary().id_limit(); ++id) {
+    if (p.vocabulary().contains(id)) bytes_of_all += p.vocabulary().token(id).size();
   }
   EncodeBudget budget(2 * bytes_of_all);  // each is decoded for two uses
   p.decoder_text.resize(size);
@@ -91,13 +91,13 @@ Status TokenizerBuilder::index_texts() {
     p.text_arena += text;
     return std::make_pair(static_cast<uint64_t>(p.text_arena.size() - text.size()), static_cast<uint32_t>(text.size()));
   };
-  for (int32_t id = 0; id < p.vocabulary.id_limit(); ++id) {
-    if (!p.vocabulary.contains(id)) continue;
+  for (int32_t id = 0; id < p.vocabulary().id_limit(); ++id) {
+    if (!p.vocabulary().contains(id)) continue;
     const auto i = static_cast<size_t>(id);
-    CHORAL_TRY(const std::string text, p.decoder.token_text(p.vocabulary.token(id), budget));
+    CHORAL_TRY(const std::string text, p.decoder.token_text(p.vocabulary().token(id), budget));
     p.decoder_text[i] = keep(text);
     p.decoder.longest_text = std::max(p.decoder.longest_text, text.size());
-    CHORAL_TRY(const std::string bytes, p.decoder.token_bytes(p.vocabulary.token(id), budget));
+    CHORAL_TRY(const std::string bytes, p.decoder.token_bytes(p.vocabulary().token(id), budget));
     p.bytes[i] = bytes == text ? p.decoder_text[i] : keep(bytes);
     if (p.text_arena.size() > kMaxBytes) return too_large("the decoder makes more than {} bytes of the vocabulary", kMaxBytes);
   }
@@ -114,15 +114,25 @@ void TokenizerBuilder::bound_tokens() {
   p.bytes_per_token = std::max({p.word_bytes_per_token, raw, normalized}) * shrinking;
 }
 
+Status TokenizerBuilder::join_vocabularies() {
+  const Vocabulary& own = parts_->model_vocabulary;
+  const bool all_are_own = own.size() > 0 && std::all_of(added_.begin(), added_.end(), [&](const AddedToken& token) {
+                             return own.contains(token.id) && own.token(token.id) == token.content;
+                           });
+  if (all_are_own) return {};
+  Vocabulary& all = parts_->all_tokens;
+  for (int32_t id = 0; id < own.id_limit(); ++id) {
+    if (own.contains(id)) CHORAL_RETURN_IF_ERROR(all.add(own.token(id), id));
+  }
+  for (const AddedToken& token : added_) CHORAL_RETURN_IF_ERROR(all.add(token.content, token.id));
+  return all.finish();
+}
+
 Result<std::shared_ptr<const Tokenizer>> TokenizerBuilder::build() {
   Tokenizer::Parts& p = *parts_;
   CHORAL_RETURN_IF_ERROR(index_added_tokens());
-  for (int32_t id = 0; id < p.model_vocabulary.id_limit(); ++id) {
-    if (p.model_vocabulary.contains(id)) CHORAL_RETURN_IF_ERROR(p.vocabulary.add(p.model_vocabulary.token(id), id));
-  }
-  for (const AddedToken& token : added_) CHORAL_RETURN_IF_ERROR(p.vocabulary.add(token.content, token.id));
-  CHORAL_RETURN_IF_ERROR(p.vocabulary.finish());
-  p.special.resize(p.vocabulary.id_limit());
+  CHORAL_RETURN_IF_ERROR(join_vocabularies());
+  p.special.resize(p.vocabulary().id_limit());
   for (const AddedToken& token : added_) p.special[token.id] = token.special;
   p.decoder.plan();
   CHORAL_RETURN_IF_ERROR(index_texts());

@@ -31,7 +31,8 @@ using Template = std::vector<TemplateItem>;
 // Tokenizer's own; the name is reachable for its builder and its loaders.
 struct Tokenizer::Parts {
   Vocabulary model_vocabulary;  // the model looks up here
-  Vocabulary vocabulary;        // model's and added tokens
+  Vocabulary all_tokens;        // the model's and added ones; empty where all added ones are the model's
+  const Vocabulary& vocabulary() const { return all_tokens.size() > 0 ? all_tokens : model_vocabulary; }
   AddedTokenMatcher raw_matcher;
   AddedTokenMatcher normalized_matcher;
   Normalizer normalizer;
@@ -91,6 +92,7 @@ class TokenizerBuilder {
 
  private:
   Status index_added_tokens();
+  Status join_vocabularies();
   Status index_texts();
   void bound_tokens();
 
