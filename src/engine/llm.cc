@@ -213,6 +213,7 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   if (options.on_progress) options.on_progress({"open", options.model, 0});
   CHORAL_TRY(engine->files_, open_model_files(options));
   CHORAL_TRY(std::unique_ptr<Executor> executor, UniprocExecutor::load(options, engine->files_));
+  engine->files_.location.gguf.reset();  // all is read, and its vocabulary is large
   const ExecutorFacts& facts = executor->facts();
   engine->describe(facts);
   CHORAL_TRY(engine->info_.class_labels, class_labels(engine->files_.config, facts.head.classes));
@@ -264,7 +265,7 @@ Status Engine::load_adapters(const EngineOptions& options) {
 void Engine::describe(const ExecutorFacts& facts) {
   info_.name = files_.name;
   info_.path = files_.path;
-  info_.is_gguf = files_.is_gguf;
+  info_.is_gguf = files_.location.kind == io::ModelLocation::Kind::kGguf;
   info_.architecture = architecture_of(files_.config);
   info_.parameters = facts.parameters;
   info_.weight_bytes = facts.weight_bytes;

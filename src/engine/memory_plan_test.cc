@@ -146,7 +146,7 @@ TEST(MemoryPlan, IsToldBeforeAWeightIsPackedAndKept) {
     };
     auto worker = std::move(*Worker::make(options));
     const auto files = open_model_files(options);
-    auto checkpoint = io::Checkpoint::open(files->path);
+    auto checkpoint = io::Checkpoint::open(files->location);
     CheckpointWeights weights(*checkpoint, {});
     ASSERT_TRUE(worker->load(files->config, weights, options).ok());
     EXPECT_EQ(phases, (std::vector<std::string>{"memory", "pack"}));

@@ -128,6 +128,7 @@ Result<kernels::Activations> parse_activations(std::string_view name) {
 
 // A dot elsewhere is part of the name: "model.Q4_1".
 std::string without_ending(const fs::path& file) {
+  if (const auto part = io::gguf_part(file.filename().string())) return part->stem;
   const bool has_ending = file.extension() == ".gguf" || file.extension() == ".safetensors";
   return (has_ending ? file.stem() : file.filename()).string();
 }
@@ -144,7 +145,7 @@ Result<quant::WeightRequest> parse_weight_request(std::string_view dtype, std::s
   return quant::WeightRequest{.as_stored = false, .convert_to = *type, .activations = form};
 }
 
-Result<ModelFiles> open_model_files(const EngineOptions& options) {
+Result<ModelFiles> open_model_config(const EngineOptions& options) {
   if (options.model.empty()) return invalid_argument("no model was given: name a directory, a GGUF file or org/name");
   CHORAL_TRY(const fs::path path, io::resolve_model(options.model));
   ModelFiles files;
@@ -153,20 +154,25 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   files.name = io::parse_hub_name(options.model).ok() && path != options.model ? options.model
                : fs::is_directory(path, ignored) ? fs::weakly_canonical(path, ignored).filename().string()
                                                  : without_ending(path);
-  CHORAL_TRY(const auto location, io::locate_model(path));
-  files.is_gguf = location.kind == io::ModelLocation::Kind::kGguf;
-  CHORAL_TRY(files.config, io::load_model_config(path));
+  CHORAL_TRY(files.location, io::locate_model(path));
+  CHORAL_TRY(files.config, io::load_model_config(files.location));
   files.base_names = {files.name, files.path, options.model};
   if (const auto said = files.config.get_string_or("_name_or_path", ""); said.ok() && !said->empty()) {
     files.base_names.push_back(*said);
   }
-  CHORAL_TRY(files.generation_config, io::load_generation_config(path));
-  files.pooling = read_pooling(path, files.config);
-  fs::path tokenizer_path = path;
+  return files;
+}
+
+Result<ModelFiles> open_model_files(const EngineOptions& options) {
+  CHORAL_TRY(ModelFiles files, open_model_config(options));
+  CHORAL_TRY(files.generation_config, io::load_generation_config(files.location));
+  files.pooling = read_pooling(files.path, files.config);
+  io::ModelLocation tokenizer_location = files.location;
   if (!options.tokenizer.empty()) {
-    CHORAL_TRY(tokenizer_path, io::resolve_model(options.tokenizer));
+    CHORAL_TRY(const fs::path tokenizer_path, io::resolve_model(options.tokenizer));
+    CHORAL_TRY(tokenizer_location, io::locate_model(tokenizer_path));
   }
-  CHORAL_TRY(auto tokenizer, load_tokenizer(tokenizer_path).while_("tokenizer"));
+  CHORAL_TRY(auto tokenizer, load_tokenizer(tokenizer_location).while_("tokenizer"));
   files.tokenizer = std::move(tokenizer.tokenizer);
   files.chat_templates = std::move(tokenizer.chat_templates);
   if (!options.chat_template.empty()) files.chat_templates = {{"default", options.chat_template}};

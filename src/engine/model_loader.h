@@ -10,6 +10,7 @@
 #include "choral/llm.h"
 #include "engine/pooling.h"
 #include "io/config_map.h"
+#include "io/model_location.h"
 #include "models/model.h"
 #include "platform/custom_op.h"
 #include "platform/layer_overrides.h"
@@ -23,7 +24,7 @@ namespace choral::engine {
 struct ModelFiles {
   std::string name;  // last part of the path, without extension
   std::string path;
-  bool is_gguf = false;
+  io::ModelLocation location;
   std::vector<std::string> base_names;  // all that the model is called: name, path, what the user wrote, what its files say
   io::ConfigMap config;
   io::ConfigMap generation_config;
@@ -33,6 +34,8 @@ struct ModelFiles {
 };
 
 Result<ModelFiles> open_model_files(const EngineOptions& options);
+// The same without tokenizer and templates: what config.json says (or a GGUF file), of which nothing else needs to be there.
+Result<ModelFiles> open_model_config(const EngineOptions& options);
 // "LlamaForCausalLM"; empty when the config names none.
 std::string architecture_of(const io::ConfigMap& config);
 

@@ -17,7 +17,7 @@ class ModelRunnerTest : public ::testing::Test {
     EngineOptions options = tiny_options();
     worker_ = std::move(*Worker::make(options));
     const auto files = open_model_files(options);
-    auto checkpoint = io::Checkpoint::open(files->path);
+    auto checkpoint = io::Checkpoint::open(files->location);
     CheckpointWeights weights(*checkpoint, {});
     CHORAL_CHECK(worker_->load(files->config, weights, options).ok(), "the tiny model loads");
     CHORAL_CHECK(worker_->initialize_cache(options).ok(), "the tiny model has a cache");

@@ -2,7 +2,6 @@
 
 #include "io/gguf.h"
 #include "io/mapped_file.h"
-#include "io/model_location.h"
 #include "text/fill_tokens.h"
 
 namespace choral::engine {
@@ -49,9 +48,8 @@ Status read_flag(const io::ConfigMap& metadata, std::string_view key, std::optio
   return {};
 }
 
-Result<LoadedTokenizer> load_from_gguf(const fs::path& path) {
-  CHORAL_TRY(const auto file, io::GgufFile::open(path));
-  const io::ConfigMap& metadata = file->metadata();
+Result<LoadedTokenizer> load_from_gguf(const io::GgufFile& file) {
+  const io::ConfigMap& metadata = file.metadata();
   text::GgufTokenizerData data;
   CHORAL_TRY(data.model, metadata.get_string("tokenizer.ggml.model"));
   CHORAL_TRY(data.pre, metadata.get_string_or("tokenizer.ggml.pre", "default"));
@@ -83,17 +81,14 @@ Result<LoadedTokenizer> load_from_gguf(const fs::path& path) {
     CHORAL_TRY(auto source, metadata.get_string_or(key, ""));
     if (!source.empty()) data.chat_templates.push_back({name, std::move(source)});
   }
-  CHORAL_TRY(auto tokenizer, text::Tokenizer::from_gguf(data).while_(path.string()));
+  CHORAL_TRY(auto tokenizer, text::Tokenizer::from_gguf(data).while_(file.path()));
   return LoadedTokenizer{std::move(tokenizer), std::move(data.chat_templates)};
 }
 
 }  // namespace
 
-Result<LoadedTokenizer> load_tokenizer(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return load_from_directory(path);
-  CHORAL_TRY(const io::FileKind kind, io::file_kind(path));
-  return kind == io::FileKind::kGguf ? load_from_gguf(path) : load_from_directory(path.parent_path());
+Result<LoadedTokenizer> load_tokenizer(const io::ModelLocation& location) {
+  return location.gguf != nullptr ? load_from_gguf(*location.gguf) : load_from_directory(location.directory);
 }
 
 }  // namespace choral::engine

@@ -3,10 +3,10 @@
 // tokenizer_config.json, as in transformers.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <vector>
 
+#include "io/model_location.h"
 #include "text/tokenizer.h"
 
 namespace choral::engine {
@@ -16,6 +16,6 @@ struct LoadedTokenizer {
   std::vector<text::NamedTemplate> chat_templates;
 };
 
-Result<LoadedTokenizer> load_tokenizer(const std::filesystem::path& path);
+Result<LoadedTokenizer> load_tokenizer(const io::ModelLocation& location);
 
 }  // namespace choral::engine

@@ -8,7 +8,7 @@ namespace choral::engine {
 Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& options, const ModelFiles& files) {
   CHORAL_TRY(const auto request, parse_weight_request(options.dtype, options.activations));
   CHORAL_TRY(auto worker, Worker::make(options, architecture_of(files.config)));
-  CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.path));
+  CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.location));
   if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
   CheckpointWeights weights(checkpoint, request);
   std::vector<std::string> notes;

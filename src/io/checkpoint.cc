@@ -10,7 +10,11 @@ namespace choral::io {
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::filesystem::path& path) {
   CHORAL_TRY(const ModelLocation location, locate_model(path));
-  if (location.kind == ModelLocation::Kind::kGguf) return open_gguf_checkpoint(location.file);
+  return open(location);
+}
+
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const ModelLocation& location) {
+  if (location.kind == ModelLocation::Kind::kGguf) return open_gguf_checkpoint(location.gguf);
   if (location.kind == ModelLocation::Kind::kSafetensors) return open_safetensors_checkpoint(location.file);
 
   const auto& directory = location.directory;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "io/model_location.h"
 #include "tensor/view.h"
 
 namespace choral::io {
@@ -42,6 +43,7 @@ class Checkpoint {
  public:
   // A model directory, a .safetensors file or a .gguf file.
   static Result<std::shared_ptr<const Checkpoint>> open(const std::filesystem::path& path);
+  static Result<std::shared_ptr<const Checkpoint>> open(const ModelLocation& location);
   virtual ~Checkpoint() = default;
 
   // kNotFound names the files and the nearest existing name.

@@ -24,7 +24,7 @@ class GgufCheckpoint : public Checkpoint {
     file_->release(from->tensor->name);
     if (from->second != nullptr) file_->release(from->second->name);
   }
-  Status check_unchanged() const override { return file_->file().check_unchanged(); }
+  Status check_unchanged() const override { return file_->check_unchanged(); }
   std::string description() const override {
     return fmt::format("GGUF v{}, {}, {} tensors, {:.1f} MiB", file_->version(), architecture_.name, names_.size(),
                        static_cast<double>(total_bytes_) / (1 << 20));
@@ -95,7 +95,7 @@ Status GgufCheckpoint::index_names() {
   std::sort(all.begin(), all.end());
   for (auto& [name, from] : all) {
     if (!names_.empty() && names_.back() == name) {
-      return corrupt("{}: two tensors are '{}' by their Hugging Face name", file_->file().path(), printable(name));
+      return corrupt("{}: two tensors are '{}' by their Hugging Face name", file_->path(), printable(name));
     }
     names_.push_back(std::move(name));
     sources_.push_back(from);
@@ -113,7 +113,7 @@ Status GgufCheckpoint::add(std::string name, const Source& source, NamedSources&
   }
   const bool bias = tensor.name.ends_with(".bias");
   if (tensor.shape.rank() != (bias ? 2 : 3) || tensor.shape[0] > kMostExperts) {
-    return corrupt("{}: '{}' has shape {}; [experts, rows{}] is wanted, of at most {} experts", file_->file().path(),
+    return corrupt("{}: '{}' has shape {}; [experts, rows{}] is wanted, of at most {} experts", file_->path(),
                    printable(tensor.name), tensor.shape.to_string(), bias ? "" : ", columns", kMostExperts);
   }
   for (int64_t e = 0; e < tensor.shape[0]; ++e) {
@@ -131,15 +131,15 @@ Status GgufCheckpoint::add_joint(const GgufTensor& tensor, const GgufJointNames&
   const std::string& partner = tensor.name == names.first ? names.second : names.first;
   const auto other = find(partner);
   if (other == tensors.end()) {
-    return corrupt("{} has '{}', but not '{}', the other part of {}", file_->file().path(), printable(tensor.name),
-                   printable(partner), printable(names.hf));
+    return corrupt("{} has '{}', but not '{}', the other part of {}", file_->path(), printable(tensor.name), printable(partner),
+                   printable(names.hf));
   }
   if (tensor.name != names.first) return {};
   const Shape &a = tensor.shape, &b = other->shape;
   const bool fit = names.joint->of_heads ? a.rank() == 3 && b.rank() == 3 && a[0] == b[0] && a[1] == b[2] : a == b;
   if (!fit) {
-    return corrupt("{}: '{}' of shape {} and '{}' of shape {} are no parts of one matrix", file_->file().path(),
-                   printable(tensor.name), a.to_string(), printable(other->name), b.to_string());
+    return corrupt("{}: '{}' of shape {} and '{}' of shape {} are no parts of one matrix", file_->path(), printable(tensor.name),
+                   a.to_string(), printable(other->name), b.to_string());
   }
   return add(names.hf, {&tensor, kWhole, &*other, names.joint}, all);
 }
@@ -147,8 +147,8 @@ Status GgufCheckpoint::add_joint(const GgufTensor& tensor, const GgufJointNames&
 Result<std::vector<int32_t>> GgufCheckpoint::row_order(const GgufTensor& tensor, int64_t heads) const {
   const int64_t rows = tensor.shape[0];
   if (rows > INT32_MAX || rows % (2 * heads) != 0) {
-    return corrupt("{}: '{}' has {} rows, which is no even number for each of {} heads", file_->file().path(),
-                   printable(tensor.name), rows, heads);
+    return corrupt("{}: '{}' has {} rows, which is no even number for each of {} heads", file_->path(), printable(tensor.name),
+                   rows, heads);
   }
   return half_split_order(rows, heads);
 }
@@ -169,8 +169,8 @@ Result<SourceTensor> GgufCheckpoint::find_joint(const Source& source) const {
   for (const TensorView& view : {first, second}) {
     const auto& f = facts(view.dtype);
     if (f.is_floating || (f.is_block && view.shape.rank() > 1)) continue;
-    return unsupported("{}: '{}' is stored as {}; a float type{} is read", file_->file().path(), printable(source.tensor->name),
-                       f.name, view.shape.rank() > 1 ? " or blocks" : "");
+    return unsupported("{}: '{}' is stored as {}; a float type{} is read", file_->path(), printable(source.tensor->name), f.name,
+                       view.shape.rank() > 1 ? " or blocks" : "");
   }
   SourceTensor out{.view = first, .row_order = {}};
   if (!kept) out.view.dtype = DType::kF32;
@@ -204,7 +204,7 @@ Status GgufCheckpoint::find_of_delta_net(std::string_view name, SourceTensor& ou
   if (dim == 0) return {};
   const int64_t rows = shape.rank() == 0 ? 0 : shape[0];
   if (rows > INT32_MAX || rows < net_value_heads_ * dim) {
-    return corrupt("{}: '{}' has {} rows, too few for {} value heads of {}", file_->file().path(), printable(name), rows,
+    return corrupt("{}: '{}' has {} rows, too few for {} value heads of {}", file_->path(), printable(name), rows,
                    net_value_heads_, dim);
   }
   out.row_order = tiled_heads_order(rows, net_key_heads_, net_value_heads_, dim);
@@ -214,7 +214,7 @@ Status GgufCheckpoint::find_of_delta_net(std::string_view name, SourceTensor& ou
 
 Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   const Source* from = source(name);
-  if (from == nullptr) return missing(name, file_->file().path());
+  if (from == nullptr) return missing(name, file_->path());
   if (from->second != nullptr) return find_joint(*from);
   const GgufTensor* tensor = from->tensor;
   SourceTensor out;
@@ -233,8 +233,7 @@ Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
 
 }  // namespace
 
-Result<std::shared_ptr<const Checkpoint>> open_gguf_checkpoint(const std::filesystem::path& path) {
-  CHORAL_TRY(auto file, GgufFile::open(path));
+Result<std::shared_ptr<const Checkpoint>> open_gguf_checkpoint(std::shared_ptr<const GgufFile> file) {
   CHORAL_TRY(const GgufArchitecture architecture, gguf_architecture(*file));
   auto checkpoint = std::make_shared<GgufCheckpoint>(std::move(file), architecture);
   CHORAL_RETURN_IF_ERROR(checkpoint->index_names());

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "io/checkpoint.h"
+#include "io/gguf.h"
 
 namespace choral::io {
 
@@ -19,6 +20,6 @@ Result<std::shared_ptr<const Checkpoint>> open_safetensors_checkpoint(const std:
 // `index` is a model.safetensors.index.json. Index and shards must agree in every tensor, both ways.
 Result<std::shared_ptr<const Checkpoint>> open_sharded_checkpoint(const std::filesystem::path& index,
                                                                   const FilesBeside& beside = {});
-Result<std::shared_ptr<const Checkpoint>> open_gguf_checkpoint(const std::filesystem::path& file);
+Result<std::shared_ptr<const Checkpoint>> open_gguf_checkpoint(std::shared_ptr<const GgufFile> file);
 
 }  // namespace choral::io

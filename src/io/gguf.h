@@ -1,4 +1,5 @@
-// One GGUF file (versions 2 and 3, little endian): typed metadata, tensor descriptions, data. Hostile until open() has checked
+// A GGUF file (versions 2 and 3, little endian), or the set that one was split into: typed metadata, tensor descriptions, data.
+// Hostile until open() has checked
 // it: counts against the bytes left before anything is reserved, arithmetic without wrap-around, names once, rows of whole
 // blocks, offsets aligned, inside the file and apart from each other. Shapes are turned round: GGUF's [cols, rows] becomes [rows,
 // cols]. Thread-safe once opened. Views live as long as the file object.
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,8 +35,9 @@ struct GgufTensor {
   std::string name;  // as in the file: "blk.0.attn_q.weight"
   DType dtype = DType::kF32;
   Shape shape;          // row-major, [rows, cols]
-  uint64_t offset = 0;  // within the file
+  uint64_t offset = 0;  // within its file
   uint64_t size_bytes = 0;
+  uint32_t part = 0;  // which file of a split model has it
 };
 
 struct GgufHeader {
@@ -48,10 +51,21 @@ struct GgufHeader {
 // Checks all of `file` but the values. `file_name` is for messages. A ggml type Choral does not know is kUnsupported, by name.
 Result<GgufHeader> parse_gguf(std::span<const std::byte> file, std::string_view file_name, const GgufLimits& limits = {});
 
+// "m-00002-of-00003.gguf": one of the files that a model was split into.
+struct GgufPart {
+  std::string stem;  // "m"
+  int64_t number = 0, count = 0;
+
+  std::string name(int64_t number) const;  // of another of them
+};
+std::optional<GgufPart> gguf_part(std::string_view file_name);
+void keep_first_parts(std::vector<std::string>& file_names);  // which bring the others along
+
 class GgufFile {
  public:
-  // Maps the file.
+  // Maps the file; of a split model, whichever of its files is named, all of them.
   static Result<std::shared_ptr<const GgufFile>> open(const std::filesystem::path& path, const GgufLimits& limits = {});
+  // One file by itself, which may be no part of others.
   static Result<std::shared_ptr<const GgufFile>> parse(std::shared_ptr<const FileBytes> file, const GgufLimits& limits = {});
 
   const ConfigMap& metadata() const { return header_.metadata; }
@@ -59,14 +73,16 @@ class GgufFile {
   bool contains(std::string_view name) const { return header_.find(name) != nullptr; }
   Result<TensorView> find(std::string_view name) const;
   uint32_t version() const { return header_.version; }
-  const FileBytes& file() const { return *file_; }
+  const std::string& path() const { return parts_.front()->path(); }
+  Status check_unchanged() const;             // see FileBytes::check_unchanged
   void release(std::string_view name) const;  // see FileBytes::release; an unknown name is ignored
 
  private:
-  GgufFile(std::shared_ptr<const FileBytes> file, GgufHeader header) : file_(std::move(file)), header_(std::move(header)) {}
+  GgufFile(std::vector<std::shared_ptr<const FileBytes>> parts, GgufHeader header)
+      : parts_(std::move(parts)), header_(std::move(header)) {}
 
-  std::shared_ptr<const FileBytes> file_;
-  GgufHeader header_;
+  std::vector<std::shared_ptr<const FileBytes>> parts_;
+  GgufHeader header_;  // metadata of the first part, tensors of all
 };
 
 }  // namespace choral::io

@@ -368,10 +368,6 @@ constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // "….expert_gating_func"
 Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
   const ConfigMap& metadata = file.metadata();
   CHORAL_TRY(const std::string name, metadata.get_string("general.architecture"));
-  CHORAL_TRY(const int64_t parts, metadata.get_int_or("split.count", 1));
-  if (parts > 1) {
-    return unsupported("{} is one of {} parts; merge them into one GGUF file first", metadata.source(), parts);
-  }
   CHORAL_TRY(const int64_t experts, metadata.get_int_or(name + ".expert_count", 0));
   const std::string gating_key = name + ".expert_gating_func";
   CHORAL_TRY(int64_t gating, metadata.get_int_or(gating_key, kSoftmax, {kSoftmax, kSigmoid}));

@@ -7,6 +7,7 @@
 
 #include "base/ascii.h"
 #include "base/printable.h"
+#include "io/gguf.h"
 #include "io/mapped_file.h"
 #include "io/name_hint.h"
 
@@ -159,6 +160,7 @@ Result<fs::path> model_in(const fs::path& path) {
     const fs::path& file = at->path();
     if (file.extension() == ".gguf" && !file.filename().string().starts_with("mmproj")) files.push_back(file.filename().string());
   }
+  keep_first_parts(files);
   if (files.size() == 1) return path / files.front();
   std::sort(files.begin(), files.end());
   if (!files.empty()) {

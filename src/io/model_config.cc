@@ -221,10 +221,11 @@ Status check_beside_weights(const ModelLocation& location) {
 
 Result<ConfigMap> load_model_config(const std::filesystem::path& path) {
   CHORAL_TRY(const ModelLocation location, locate_model(path));
-  if (location.kind == ModelLocation::Kind::kGguf) {
-    CHORAL_TRY(const auto file, GgufFile::open(location.file));
-    return model_config_from_gguf(*file);
-  }
+  return load_model_config(location);
+}
+
+Result<ConfigMap> load_model_config(const ModelLocation& location) {
+  if (location.kind == ModelLocation::Kind::kGguf) return model_config_from_gguf(*location.gguf);
   CHORAL_RETURN_IF_ERROR(check_beside_weights(location));
   CHORAL_TRY(const ConfigMap raw, ConfigMap::read_json_file(location.directory / "config.json", kConfigLimits));
   CHORAL_TRY(const ConfigMap text, text_half_config(raw));
@@ -238,10 +239,11 @@ Result<ConfigMap> load_model_config(const std::filesystem::path& path) {
 
 Result<ConfigMap> load_generation_config(const std::filesystem::path& path) {
   CHORAL_TRY(const ModelLocation location, locate_model(path));
-  if (location.kind == ModelLocation::Kind::kGguf) {
-    CHORAL_TRY(const auto file, GgufFile::open(location.file));
-    return generation_config_from_gguf(*file);
-  }
+  return load_generation_config(location);
+}
+
+Result<ConfigMap> load_generation_config(const ModelLocation& location) {
+  if (location.kind == ModelLocation::Kind::kGguf) return generation_config_from_gguf(*location.gguf);
   const auto file = location.directory / "generation_config.json";
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return ConfigMap(ConfigObject(), file.string());

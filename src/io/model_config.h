@@ -11,16 +11,19 @@
 #include "io/config_map.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
+#include "io/model_location.h"
 
 namespace choral::io {
 
 // `path`: a model directory with config.json, a GGUF file, or a single .safetensors file with a config.json beside it.
 // The result has a non-empty `architectures`.
 Result<ConfigMap> load_model_config(const std::filesystem::path& path);
+Result<ConfigMap> load_model_config(const ModelLocation& location);
 
 // generation_config.json of a directory (or beside a .safetensors file); bos/eos/pad ids of a GGUF file; nothing there: an empty
 // map.
 Result<ConfigMap> load_generation_config(const std::filesystem::path& path);
+Result<ConfigMap> load_generation_config(const ModelLocation& location);
 
 // transformers 5 -> 4: rope_parameters -> rope_theta + rope_scaling (+ rope_local_base_freq when given per layer type),
 // dtype -> torch_dtype, num_local_experts and n_routed_experts -> num_experts, rope_scaling.type -> rope_type; rope type

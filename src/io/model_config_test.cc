@@ -244,9 +244,6 @@ TEST(ModelConfigFromGguf, Variants) {
   spec.metadata.push_back(GgufSpec::kv_u32("qwen3.expert_count", 8));
   EXPECT_EQ(config_of(spec).status().code(), Code::kUnsupported);
   spec = gguf("llama");
-  spec.metadata.push_back(GgufSpec::kv("split.count", 2, le<uint16_t>(3)));
-  EXPECT_THAT(config_of(spec).status().message(), HasSubstr("one of 3 parts"));
-  spec = gguf("llama");
   spec.metadata.erase(spec.metadata.begin() + 3);
   EXPECT_THAT(config_of(spec).status().message(), HasSubstr("llama.embedding_length is missing"));
   EXPECT_EQ(config_of(spec).status().code(), Code::kCorrupt);

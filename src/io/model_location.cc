@@ -36,6 +36,7 @@ Result<ModelLocation> locate_file(const fs::path& path) {
   out.directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (kind == FileKind::kGguf) {
     out.kind = ModelLocation::Kind::kGguf;
+    CHORAL_TRY(out.gguf, GgufFile::open(path));
   } else if (kind == FileKind::kSafetensors || path.extension() == ".safetensors") {
     out.kind = ModelLocation::Kind::kSafetensors;
   } else if (path.extension() == ".gguf") {
@@ -83,7 +84,8 @@ Result<ModelLocation> locate_model(const fs::path& path) {
   ModelLocation out;
   out.directory = path;
   if (is_file(path / "model.safetensors") || is_file(path / "model.safetensors.index.json")) return out;
-  CHORAL_TRY(const auto ggufs, files_with(path, ".gguf"));
+  CHORAL_TRY(auto ggufs, files_with(path, ".gguf"));
+  keep_first_parts(ggufs);
   if (ggufs.size() > 1) {
     return invalid_argument("{} holds {} GGUF files ({}, {}{}); name the file to load", path.string(), ggufs.size(),
                             printable(ggufs[0]), printable(ggufs[1]), ggufs.size() > 2 ? ", ..." : "");

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
 #include "base/status.h"
+#include "io/gguf.h"
 
 namespace choral::io {
 
@@ -16,11 +18,12 @@ Result<FileKind> file_kind(const std::filesystem::path& file);
 struct ModelLocation {
   enum class Kind { kDirectory, kSafetensors, kGguf };
   Kind kind = Kind::kDirectory;
-  std::filesystem::path directory;  // where config.json and its kin stand
-  std::filesystem::path file;       // the weights' file; empty for kDirectory
+  std::filesystem::path directory;       // where config.json and its kin stand
+  std::filesystem::path file;            // the weights' file; empty for kDirectory
+  std::shared_ptr<const GgufFile> gguf;  // opened, for kGguf: it is read once, whoever asks what it says
 };
 
-// A directory without safetensors weights but with exactly one GGUF file is that file.
+// A directory without safetensors weights but with exactly one GGUF file, or the files of one split model, is that file.
 Result<ModelLocation> locate_model(const std::filesystem::path& path);
 
 bool is_file(const std::filesystem::path& path);  // exists, also through links, and is a regular file

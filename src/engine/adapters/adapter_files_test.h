@@ -24,7 +24,7 @@ class AdapterFiles {
     worker_ = std::move(*Worker::make(options));
     const auto files = open_model_files(options);
     CHORAL_CHECK(files.ok(), "the tiny model opens");
-    auto checkpoint = io::Checkpoint::open(files->path);
+    auto checkpoint = io::Checkpoint::open(files->location);
     CheckpointWeights weights(*checkpoint, {});
     CHORAL_CHECK(worker_->load(files->config, weights, options).ok(), "the tiny model loads");
   }

@@ -69,14 +69,13 @@ Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const i
     if (is_a || is_b) weight.remove_suffix(7);
     const std::string module = module_of(architecture, weight);
     if (module.empty() || (!is_a && !is_b && !weight.ends_with("_norm.weight"))) {
-      return unsupported("{}: '{}' is no tensor of a LoRA adapter that is understood", file->file().path(),
-                         printable(tensor.name));
+      return unsupported("{}: '{}' is no tensor of a LoRA adapter that is understood", file->path(), printable(tensor.name));
     }
     if (architecture.tiled_value_heads && module.find(".linear_attn.") != module.npos) {
       return unsupported(
           "{}: '{}' has the heads of a delta net in llama.cpp's order, which is not undone here; give the folder "
           "that PEFT wrote",
-          file->file().path(), printable(tensor.name));
+          file->path(), printable(tensor.name));
     }
     CHORAL_TRY(const TensorView view, file->find(tensor.name));
     NamedTensor named{module + ".weight", {view, file}};
@@ -84,7 +83,7 @@ Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const i
     if (is_a) named.name = module + (embedding ? ".lora_embedding_A" : ".lora_A.weight");
     if (is_b) named.name = module + (embedding ? ".lora_embedding_B" : ".lora_B.weight");
     if (is_a && embedding) {
-      if (view.shape.rank() != 2) return corrupt("{}: '{}' is no matrix", file->file().path(), printable(tensor.name));
+      if (view.shape.rank() != 2) return corrupt("{}: '{}' is no matrix", file->path(), printable(tensor.name));
       if (shapes_only) {
         named.tensor.view.dtype = DType::kF32;
         named.tensor.view.shape = {view.shape[1], view.shape[0]};
@@ -123,14 +122,14 @@ Result<PEFTHelper> PEFTHelper::from_gguf(const io::GgufFile& file) {
   const io::ConfigMap& metadata = file.metadata();
   CHORAL_TRY(const std::string type, metadata.get_string_or("general.type", "model"));
   if (type != "adapter") {
-    return invalid_argument("{} is a {}, not an adapter (general.type)", file.file().path(), printable(type));
+    return invalid_argument("{} is a {}, not an adapter (general.type)", file.path(), printable(type));
   }
   CHORAL_TRY(const std::string kind, metadata.get_string_or("adapter.type", ""));
-  if (kind != "lora") return unsupported("{}: adapter.type '{}' is not supported; lora is", file.file().path(), printable(kind));
+  if (kind != "lora") return unsupported("{}: adapter.type '{}' is not supported; lora is", file.path(), printable(kind));
   CHORAL_TRY(const io::GgufArchitecture architecture, io::gguf_architecture(file));
 
   PEFTHelper out;
-  out.source = file.file().path();
+  out.source = file.path();
   out.targets_known = false;
   out.ranks_known = false;
   out.gguf_architecture = std::string(architecture.name);

@@ -7,6 +7,7 @@
 #include "base/nearest_name.h"
 #include "base/printable.h"
 #include "base/size_text.h"
+#include "io/gguf.h"
 #include "requests/json.h"
 
 namespace choral::tools {
@@ -64,6 +65,13 @@ const HubFile* find(const HubListing& listing, std::string_view name) {
   return found == listing.files.end() ? nullptr : &*found;
 }
 
+template <class Pick>
+std::vector<HubFile> picked(const HubListing& listing, Pick pick) {
+  std::vector<HubFile> out;
+  std::copy_if(listing.files.begin(), listing.files.end(), std::back_inserter(out), pick);
+  return out;
+}
+
 // "a.gguf (4.0 GiB), b.gguf (7.2 GiB)"
 std::string shown_files(const std::vector<HubFile>& files) {
   std::string text;
@@ -73,15 +81,31 @@ std::string shown_files(const std::vector<HubFile>& files) {
   return text;
 }
 
-Result<HubFile> file_named(const HubListing& listing, const std::string& name) {
-  if (const auto* file = find(listing, name)) return *file;
+// A model in one file, or which one a part belongs to.
+std::string whole_of(const HubFile& file) {
+  const auto part = io::gguf_part(file.name);
+  return part ? part->name(1) : file.name;
+}
+
+// `file`, and with one part of a model the others.
+std::vector<HubFile> with_other_parts(const HubListing& listing, const HubFile& file) {
+  return picked(listing, [whole = whole_of(file)](const HubFile& other) { return whole_of(other) == whole; });
+}
+
+bool are_of_one_model(const std::vector<HubFile>& ggufs) {
+  return !ggufs.empty() &&
+         std::all_of(ggufs.begin(), ggufs.end(), [&](const HubFile& f) { return whole_of(f) == whole_of(ggufs.front()); });
+}
+
+Result<std::vector<HubFile>> files_named(const HubListing& listing, const std::string& name) {
+  if (const auto* file = find(listing, name)) return with_other_parts(listing, *file);
   std::vector<HubFile> like;
   std::vector<std::string> names;
   for (const auto& file : listing.files) {
     names.push_back(file.name);
     if (is_gguf(file) && !name.empty() && lower(file.name).find(lower(name)) != std::string::npos) like.push_back(file);
   }
-  if (like.size() == 1) return like.front();
+  if (are_of_one_model(like)) return with_other_parts(listing, like.front());
   if (like.size() > 1)
     return invalid_argument("'{}' stands in {} files; give one's name: {}", name, like.size(), shown_files(like));
   const std::string nearest = nearest_name(name, names);
@@ -99,13 +123,6 @@ bool is_small_companion(std::string_view name) {
 bool is_weight(std::string_view name) {
   return name.find('/') == name.npos && name.ends_with(".safetensors") && !name.starts_with("consolidated") &&
          !name.starts_with("adapter_model") && !name.starts_with("new_embeddings");
-}
-
-template <class Pick>
-std::vector<HubFile> picked(const HubListing& listing, Pick pick) {
-  std::vector<HubFile> out;
-  std::copy_if(listing.files.begin(), listing.files.end(), std::back_inserter(out), pick);
-  return out;
 }
 
 }  // namespace
@@ -127,7 +144,11 @@ Result<HubListing> read_listing(std::string_view json) {
 Result<std::vector<HubFile>> wanted_files(const HubListing& listing, std::span<const std::string> names) {
   std::vector<HubFile> wanted;
   for (const auto& name : names) {
-    CHORAL_TRY(wanted.emplace_back(), file_named(listing, name));
+    CHORAL_TRY(const auto files, files_named(listing, name));
+    for (const HubFile& file : files) {
+      const bool new_one = std::none_of(wanted.begin(), wanted.end(), [&](const HubFile& w) { return w.name == file.name; });
+      if (new_one) wanted.push_back(file);
+    }
   }
   if (!wanted.empty()) return wanted;
 
@@ -144,7 +165,7 @@ Result<std::vector<HubFile>> wanted_files(const HubListing& listing, std::span<c
   if (std::any_of(listing.files.begin(), listing.files.end(), [](const auto& f) { return is_weight(f.name); }))
     return with_companions(is_weight);
   const auto ggufs = picked(listing, [](const HubFile& f) { return is_gguf(f) && !f.name.starts_with("mmproj"); });
-  if (ggufs.size() == 1) return ggufs;
+  if (are_of_one_model(ggufs)) return ggufs;
   if (!ggufs.empty())
     return invalid_argument("the repository has {} GGUF files; choose with --file, e.g. --file Q4_K_M: {}", ggufs.size(),
                             shown_files(ggufs));

@@ -75,6 +75,18 @@ TEST(WantedFiles, AreThoseThatAreRead) {
   EXPECT_THAT(wanted({small("config.json"), large("m.Q4_K_M.gguf"), large("mmproj-m.gguf")}), ElementsAre("m.Q4_K_M.gguf"));
 }
 
+TEST(WantedFiles, OfASplitModelAreAll) {
+  const std::vector<std::string> files{large("Q8_0/m-00001-of-00002.gguf"), large("Q8_0/m-00002-of-00002.gguf"),
+                                       large("Q4_K_M/m-00001-of-00002.gguf"), large("Q4_K_M/m-00002-of-00002.gguf"),
+                                       small("README.md")};
+  const auto of_q8 = ElementsAre("Q8_0/m-00001-of-00002.gguf", "Q8_0/m-00002-of-00002.gguf");
+  EXPECT_THAT(wanted(files, {"q8_0"}), of_q8);
+  EXPECT_THAT(wanted(files, {"Q8_0/m-00002-of-00002.gguf", "Q8_0/m-00001-of-00002.gguf"}), of_q8);
+  EXPECT_THAT(wanted({files[0], files[1], files[4]}), of_q8);
+  EXPECT_THAT(refusal(files).message(), HasSubstr("4 GGUF files"));
+  EXPECT_THAT(refusal(files, {"00001"}).message(), HasSubstr("stands in 2 files"));
+}
+
 TEST(WantedFiles, GgufIsChosenByAPartOfItsName) {
   const std::vector<std::string> files{large("m.Q4_0.gguf"), large("m.Q4_K_M.gguf"), large("m.Q8_0.gguf"), small("README.md")};
   EXPECT_THAT(refusal(files).message(),

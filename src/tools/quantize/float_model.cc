@@ -4,7 +4,6 @@
 
 #include "io/hub_cache.h"
 #include "io/model_config.h"
-#include "io/model_location.h"
 
 namespace choral::tools {
 namespace {
@@ -36,12 +35,10 @@ bool is_float(DType type) { return type == DType::kF32 || type == DType::kF16 ||
 
 Result<FloatModel> FloatModel::open(const QuantizeOptions& options, const quant::WrittenScheme& scheme) {
   FloatModel model;
-  CHORAL_TRY(const auto location, locate_float_model(options));
-  model.folder = location.directory;
-  model.path = location.file.empty() ? location.directory : location.file;
-  CHORAL_TRY(model.config, io::load_model_config(model.path));
+  CHORAL_TRY(model.location, locate_float_model(options));
+  CHORAL_TRY(model.config, io::load_model_config(model.location));
   CHORAL_RETURN_IF_ERROR(check_not_quantised(model.config));
-  CHORAL_TRY(model.checkpoint, io::Checkpoint::open(model.path));
+  CHORAL_TRY(model.checkpoint, io::Checkpoint::open(model.location));
   CHORAL_TRY(model.layers, find_linear_layers(model.config, options.ignore));
   std::ranges::sort(model.layers, {}, &LinearLayer::name);
   if (model.ignored_layers() == std::ssize(model.layers)) return invalid_argument("--ignore leaves no layer to quantise");

@@ -1,13 +1,13 @@
 // The float model that is quantised: found, opened and held to what its layers say of themselves before anything is written.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "io/checkpoint.h"
 #include "io/config_map.h"
+#include "io/model_location.h"
 #include "quant/written/written_scheme.h"
 #include "tools/quantize.h"
 #include "tools/quantize/linear_layers.h"
@@ -17,8 +17,7 @@ namespace choral::tools {
 constexpr std::string_view kWeightSuffix = ".weight";
 
 struct FloatModel {
-  std::filesystem::path folder;
-  std::filesystem::path path;  // the folder, or the one file of weights that was named
+  io::ModelLocation location;
   io::ConfigMap config;
   std::shared_ptr<const io::Checkpoint> checkpoint;
   std::vector<LinearLayer> layers;  // sorted by name

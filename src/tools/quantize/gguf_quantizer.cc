@@ -71,10 +71,10 @@ Status GgufQuantizer::open(const QuantizeOptions& options, const quant::WrittenS
   CHORAL_TRY(metadata_, io::gguf_metadata_of(model_.config));
   metadata_.set_string("general.type", "model");
   std::error_code ignored;
-  metadata_.set_string("general.name", fs::weakly_canonical(model_.folder, ignored).filename().string());
+  metadata_.set_string("general.name", fs::weakly_canonical(model_.location.directory, ignored).filename().string());
   metadata_.set_u32("general.file_type", file_type(scheme_->codes));
   metadata_.set_u32("general.quantization_version", kQuantizationVersion);
-  CHORAL_TRY(const auto generation, io::load_generation_config(model_.path));
+  CHORAL_TRY(const auto generation, io::load_generation_config(model_.location));
   CHORAL_RETURN_IF_ERROR(io::put_gguf_sampling(generation, metadata_));
   CHORAL_RETURN_IF_ERROR(add_tokenizer_keys(model_, metadata_));
   CHORAL_RETURN_IF_ERROR(plan_rope_factors());

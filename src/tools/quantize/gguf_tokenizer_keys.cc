@@ -28,7 +28,7 @@ Status pad(const io::ConfigMap& config, text::GgufTokenizerData& data) {
 
 // The tokens that end an answer: GGUF has names for the text's, a turn's and a message's end.
 Status add_ends(const FloatModel& model, const text::GgufTokenizerData& data, io::GgufMetadata& metadata) {
-  CHORAL_TRY(const auto generation, io::load_generation_config(model.path));
+  CHORAL_TRY(const auto generation, io::load_generation_config(model.location));
   const auto& said = generation.contains("eos_token_id") ? generation : model.config;
   CHORAL_TRY(auto ends, said.get_int_or_ints("eos_token_id", io::kNotNegative));
   const auto eos = std::ranges::find(ends, data.eos_id.value_or(-1));
@@ -50,8 +50,8 @@ Status add_ends(const FloatModel& model, const text::GgufTokenizerData& data, io
 }  // namespace
 
 Status add_tokenizer_keys(const FloatModel& model, io::GgufMetadata& metadata) {
-  CHORAL_TRY(const auto loaded, engine::load_tokenizer(model.path).while_("tokenizer"));
-  const auto file = model.folder / "tokenizer.json";
+  CHORAL_TRY(const auto loaded, engine::load_tokenizer(model.location).while_("tokenizer"));
+  const auto file = model.location.directory / "tokenizer.json";
   CHORAL_TRY(const auto json, io::read_whole_file(file, kMaxTokenizerBytes));
   CHORAL_TRY(auto data, text::gguf_tokenizer_data(*loaded.tokenizer, json).while_(file.string()));
   CHORAL_RETURN_IF_ERROR(pad(model.config, data));

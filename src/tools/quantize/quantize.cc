@@ -99,7 +99,7 @@ Status Quantizer::open(const QuantizeOptions& options, const quant::WrittenSchem
   CHORAL_TRY(folder_, NewFolder::plan(options.out, options.force));
   CHORAL_RETURN_IF_ERROR(check_out());
   CHORAL_RETURN_IF_ERROR(plan_tensors());
-  CHORAL_TRY(config_json_, io::read_whole_file(model_.folder / "config.json", kMaxConfigBytes));
+  CHORAL_TRY(config_json_, io::read_whole_file(model_.location.directory / "config.json", kMaxConfigBytes));
   if (scheme_->format == "modelslim") {
     CHORAL_TRY(description_, modelslim_description(*scheme_, model_.layers, types_));
   } else {
@@ -112,7 +112,7 @@ Status Quantizer::open(const QuantizeOptions& options, const quant::WrittenSchem
 // The model itself is not replaced, nor a folder that it stands in.
 Status Quantizer::check_out() const {
   std::error_code error;
-  const auto from = fs::weakly_canonical(model_.folder, error);
+  const auto from = fs::weakly_canonical(model_.location.directory, error);
   const auto [differs, ignored] = std::ranges::mismatch(folder_->path(), from);
   if (differs != folder_->path().end()) return {};
   return invalid_argument("{} is where the model {} stands; name another folder", folder_->path().string(), from.string());
@@ -219,15 +219,15 @@ Status Quantizer::write_tensors(io::CheckpointWriter& writer) {
 
 Status Quantizer::copy_files() const {
   std::vector<fs::path> names(std::begin(kCopied), std::end(kCopied));
-  CHORAL_TRY(const auto stages, io::read_dense_stages(model_.folder));
+  CHORAL_TRY(const auto stages, io::read_dense_stages(model_.location.directory));
   for (const auto& stage : stages) names.push_back(stage.weights.parent_path().filename());
   for (const auto& name : names) {
     std::error_code error;
-    if (!fs::exists(model_.folder / name, error)) continue;
-    fs::copy(model_.folder / name, folder_->partial() / name, fs::copy_options::recursive, error);
+    if (!fs::exists(model_.location.directory / name, error)) continue;
+    fs::copy(model_.location.directory / name, folder_->partial() / name, fs::copy_options::recursive, error);
     if (error) {
-      return system_error(error.value(),
-                          fmt::format("cannot copy {} to {}", (model_.folder / name).string(), folder_->partial().string()));
+      return system_error(error.value(), fmt::format("cannot copy {} to {}", (model_.location.directory / name).string(),
+                                                     folder_->partial().string()));
     }
   }
   return {};

@@ -262,7 +262,9 @@ TEST(Quantize, WhatIsNoFloatCheckpointIsRefused) {
   ASSERT_TRUE(quantize(wanted(narrow.path(), dir.path() / "slim", "w8a16", "modelslim")).ok());
   EXPECT_THAT(quantize(wanted(dir / "slim", dir.path() / "again", "w8a16")).status().message(),
               HasSubstr("quantised already, by modelslim"));
-  const auto gguf = quantize(wanted(dir.write("x.gguf", std::string("GGUF\3\0\0\0", 8)), dir.path() / "again", "w8a16")).status();
+  const auto gguf =
+      quantize(wanted(dir.write("x.gguf", std::string("GGUF\3\0\0\0", 8) + std::string(16, '\0')), dir.path() / "again", "w8a16"))
+          .status();
   EXPECT_EQ(gguf.code(), Code::kUnsupported);
   EXPECT_THAT(gguf.message(), HasSubstr("is a GGUF file"));
   EXPECT_EQ(quantize(wanted("/no/such/model", dir.path() / "again", "w8a16")).status().code(), Code::kNotFound);
