@@ -36,6 +36,14 @@ std::string ranks_text(const AdapterReport& report) {
   return text;
 }
 
+std::string reached_text(const AdapterReport& report) {
+  std::string text;
+  for (const auto& [module, count] : report.reached) {
+    text += fmt::format("{}{} {}", text.empty() ? ": " : ", ", count, printable(module, 100));
+  }
+  return text;
+}
+
 std::string base_text(const AdapterReport& report, const std::string& model) {
   const std::string base = report.base_model.empty() ? "not named" : printable(report.base_model);
   switch (report.base_match) {
@@ -47,7 +55,7 @@ std::string base_text(const AdapterReport& report, const std::string& model) {
   return base;
 }
 
-std::string report_text(const std::string& path, const AdapterReport& report, const std::string& model) {
+std::string report_text(const std::string& path, const AdapterReport& report, const std::string& model, bool config_alone) {
   const bool other_base = report.base_match == lora::BaseMatch::kDifferent;
   const bool doubtful = report.zero_effect || other_base;
   const tools::Verdict verdict = !report.usable() ? tools::Verdict::kWrong
@@ -69,7 +77,7 @@ std::string report_text(const std::string& path, const AdapterReport& report, co
                       : fmt::format("{:g} to {:g}", report.smallest_scaling, report.largest_scaling));
   }
   if (report.modules + report.replaced > 0) {
-    line("targets", fmt::format("{} modules{}", report.modules,
+    line("targets", fmt::format("{} modules{}{}", report.modules, reached_text(report),
                                 report.replaced > 0 ? fmt::format(", {} weights or biases replaced", report.replaced) : ""));
   }
   if (report.tensors > 0) {
@@ -88,6 +96,10 @@ std::string report_text(const std::string& path, const AdapterReport& report, co
     line("doubtful", fmt::format("it was made for another model than {}; its shapes fit, so it is served, with a warning,\n"
                                  "and its answers may be nonsense; --strict refuses it",
                                  model));
+  if (config_alone) {
+    line("checked",
+         "against the model's config.json alone, since its weights are not here; what DoRA makes of them was not computed");
+  }
   if (!report.usable()) line("refused", some_of(report.problems));
   return out;
 }
@@ -103,6 +115,7 @@ std::string report_json(const std::string& path, const AdapterReport& report) {
            {"lora_alpha", report.lora_alpha},
            {"scale", {report.smallest_scaling, report.largest_scaling}},
            {"modules", report.modules},
+           {"reached", report.reached},
            {"replaced", report.replaced},
            {"tensors", report.tensors},
            {"tensor_bytes", report.tensor_bytes},
@@ -143,7 +156,8 @@ Status check_adapters(const AdapterCheckFlags& flags) {
   for (const auto& path : flags.paths) {
     const auto found = io::resolve_adapter(path);
     const AdapterReport report = found.ok() ? checker->check(*found) : report_of(found.status());
-    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? report_json(path, report) : report_text(path, report, model)));
+    CHORAL_RETURN_IF_ERROR(
+        print_out(flags.json ? report_json(path, report) : report_text(path, report, model, checker->knows_config_alone())));
     if (report.usable()) continue;
     ++refused;
     if (first_error.ok()) first_error = Status(report.code, "the adapter is refused; the report says why");

@@ -1,4 +1,5 @@
-// Whether adapters can be served, as the engine would decide it: by their files alone, or with a model also whether they fit it.
+// Whether adapters can be served, as the engine would decide it: by their files alone, or with a model also whether they fit it,
+// for which its config.json is enough.
 // Immutable once made.
 #pragma once
 
@@ -27,6 +28,8 @@ class AdapterChecker {
   Status check_fit(const std::string& path) const { return lora::check_fit(path, check_); }
   // All that the model is called, its name first; empty: no model was given.
   const std::vector<std::string>& base_names() const { return check_.base_names; }
+  // A model of which only config.json is here: what needs rows of its weights (DoRA's norms) was not looked at.
+  bool knows_config_alone() const { return model_ != nullptr && checkpoint_ == nullptr; }
 
  private:
   Status set(const EngineOptions& options);
@@ -36,7 +39,7 @@ class AdapterChecker {
   ThreadPool pool_{1};
   std::unique_ptr<platform::Session> session_;
   std::unique_ptr<models::Model> model_;
-  std::shared_ptr<const io::Checkpoint> checkpoint_;
+  std::shared_ptr<const io::Checkpoint> checkpoint_;  // null: it is not here
   std::vector<lora::LoRATarget> targets_;
   lora::AdapterCheckOptions check_;
 };

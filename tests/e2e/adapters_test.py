@@ -273,6 +273,24 @@ class AdaptersTest(program.ProgramTest):
             self.assertIn(projection, problems)
         self.assertNotIn("mlp", problems)
 
+    # What a person has who asks before a download.
+    def test_check_against_a_config_alone(self):
+        adapter, model = DATA / "lora/tiny-qwen3-lora-all", DATA / "models/tiny-qwen3"
+        bare = ROOT / "config alone" / model.name
+        bare.mkdir(parents=True)
+        config = json.loads((model / "config.json").read_text())
+        (bare / "config.json").write_text(json.dumps(config))
+        whole, alone = (json.loads(self.run_ok("adapter", "check", adapter, "--model", m, "--json").stdout) for m in (model, bare))
+        self.assertEqual(alone, whole)
+        self.assertEqual(sum(alone["reached"].values()), alone["modules"])
+        text = self.run_ok("adapter", "check", adapter, "--model", bare).stdout
+        for says in (f"{config['num_hidden_layers']} q_proj", "config.json alone"):
+            self.assertIn(says, text)
+        self.assertNotIn("config.json alone", self.run_ok("adapter", "check", adapter, "--model", model).stdout)
+        (bare / "config.json").write_text(json.dumps(config | {"intermediate_size": 2 * config["intermediate_size"]}))
+        refused = self.run_fails(2, "adapter", "check", adapter, "--model", bare, "--json")
+        self.assertIn("gate_proj", "\n".join(json.loads(refused.stdout)["problems"]))
+
     def test_check_refuses_what_the_engine_refuses_with_its_code(self):
         bad = {
             "nan": tiny_model.write_adapter(ROOT / "bad/nan", seed=6, break_at="1.mlp.down_proj.lora_B.weight"),

@@ -135,6 +135,7 @@ void describe_model(const LoRAModel& model, AdapterReport& report) {
   bool first = true, embedding = false, head = false;
   for (const auto& [name, layer] : model.loras()) {
     ++report.ranks[layer.rank];
+    ++report.reached[name.substr(name.rfind('.') + 1)];
     report.smallest_scaling = first ? layer.scaling : std::min(report.smallest_scaling, layer.scaling);
     report.largest_scaling = first ? layer.scaling : std::max(report.largest_scaling, layer.scaling);
     first = false;

@@ -17,12 +17,13 @@ struct AdapterReport {
   std::string path;    // the file with the tensors
   std::string format;  // "safetensors", "torch", "gguf"
   uint64_t file_bytes = 0;
-  int64_t tensor_bytes = 0;         // of the tensors that matter
-  size_t tensors = 0;               // in the file
-  size_t modules = 0;               // with a low-rank pair
-  size_t replaced = 0;              // whole weights and biases
-  std::vector<std::string> kinds;   // "LoRA", "rsLoRA", "DoRA", "embedding", …
-  std::map<int64_t, size_t> ranks;  // rank -> modules that have it
+  int64_t tensor_bytes = 0;               // of the tensors that matter
+  size_t tensors = 0;                     // in the file
+  size_t modules = 0;                     // with a low-rank pair
+  std::map<std::string, size_t> reached;  // their last names: "q_proj" -> how many
+  size_t replaced = 0;                    // whole weights and biases
+  std::vector<std::string> kinds;         // "LoRA", "rsLoRA", "DoRA", "embedding", …
+  std::map<int64_t, size_t> ranks;        // rank -> modules that have it
   double lora_alpha = 0;
   float smallest_scaling = 0, largest_scaling = 0;
   std::string base_model;         // that the adapter names

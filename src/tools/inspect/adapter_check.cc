@@ -41,20 +41,22 @@ Status AdapterChecker::set(const EngineOptions& options) {
 }
 
 Status AdapterChecker::open_model(const EngineOptions& options) {
-  CHORAL_TRY(auto files, engine::open_model_files(options));
+  CHORAL_TRY(auto files, engine::open_model_config(options));
   CHORAL_TRY(session_, platform::cpu_platform().open(pool_, {}));
-  CHORAL_TRY(checkpoint_, io::Checkpoint::open(files.path));
-  CHORAL_TRY(auto built, engine::build_model(files.config, *session_, {},
-                                             [this](const std::string& name) { return checkpoint_->contains(name); }));
+  auto checkpoint = io::Checkpoint::open(files.location);
+  if (!checkpoint.ok() && checkpoint.status().code() != Code::kNotFound) return checkpoint.status();
+  if (checkpoint.ok()) checkpoint_ = *std::move(checkpoint);
+  const auto contains = [this](const std::string& name) { return checkpoint_ != nullptr && checkpoint_->contains(name); };
+  CHORAL_TRY(auto built, engine::build_model(files.config, *session_, {}, contains));
   model_ = std::move(built.model);
   const auto targets = model_->lora_targets();
   targets_.assign(targets.begin(), targets.end());
   for (auto& target : targets_) {
     // Layers know their bias once it is packed; here it only matters whether there is one.
-    const bool has = !target.members.empty() && checkpoint_->contains(target.members[0].name + ".bias");
+    const bool has = !target.members.empty() && contains(target.members[0].name + ".bias");
     target.base_bias = [has] { return has ? std::span<const float>(kSomeBias) : std::span<const float>(); };
     if (target.selection_bias) target.selection_bias = [] { return std::span<const float>(); };
-    target.base_row = rows_in_file(*checkpoint_, target);
+    if (checkpoint_ != nullptr) target.base_row = rows_in_file(*checkpoint_, target);
   }
   check_.targets = targets_;
   check_.head_dim = model_->kv_shapes().front().key_dim;

@@ -100,13 +100,14 @@ Status ExaminedDevice::examine_model(const EngineOptions& options, DoctorReport&
   const auto path = io::resolve_model(options.model);
   if (!path.ok()) return fail(report, "model", path.status(), "check the name, or fetch it: choral pull org/name");
   report.fine("model", path->string());
-  const auto files = engine::open_model_files(options);
-  if (!files.ok()) {
-    const bool is_missing = files.status().code() == Code::kNotFound;
-    return fail(report, "files", files.status(),
+  const auto fail_of_files = [&](const Status& status) {
+    const bool is_missing = status.code() == Code::kNotFound;
+    return fail(report, "files", status,
                 is_missing ? "a folder needs config.json, tokenizer.json and *.safetensors, or is a GGUF" : "");
-  }
-  std::string name = engine::architecture_of(files->config);
+  };
+  const auto config = engine::open_model_config(options);
+  if (!config.ok()) return fail_of_files(config.status());
+  std::string name = engine::architecture_of(config->config);
   if (name.empty()) name = "unknown";
   const auto known = models::known_architectures();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
@@ -114,12 +115,19 @@ Status ExaminedDevice::examine_model(const EngineOptions& options, DoctorReport&
     return unsupported("{} is an architecture that this version does not know", name);
   }
   report.fine("architecture", name);
-  auto checkpoint = io::Checkpoint::open(files->path);
-  if (!checkpoint.ok()) return fail(report, "weights", checkpoint.status(), kFetchAgain);
-  const auto built = engine::build_model(files->config, *device_.session, device_.forms,
-                                         [&](const std::string& tensor) { return (*checkpoint)->contains(tensor); });
+  const auto checkpoint = io::Checkpoint::open(config->location);
+  const auto built = engine::build_model(config->config, *device_.session, device_.forms, [&](const std::string& tensor) {
+    return checkpoint.ok() && (*checkpoint)->contains(tensor);
+  });
   if (!built.ok()) return fail(report, "configuration", built.status(), "fetch config.json again, or take another model");
+  if (!checkpoint.ok()) {
+    if (checkpoint.status().code() != Code::kNotFound) return fail(report, "weights", checkpoint.status(), kFetchAgain);
+    report.fine("configuration", "can be served; this is what config.json says by itself");
+    return fail(report, "weights", checkpoint.status(), "fetch the rest: choral pull org/name");
+  }
   for (const auto& note : built->notes) report.notice("weights", note, "");
+  const auto files = engine::open_model_files(options);
+  if (!files.ok()) return fail_of_files(files.status());
   report.fine("tokenizer", fmt::format("{} tokens", files->tokenizer->vocab_size()));
   CHORAL_RETURN_IF_ERROR(examine_weights(**checkpoint, report));
   CHORAL_RETURN_IF_ERROR(examine_layers(options, *checkpoint, context_, *built->model, report));
