@@ -180,12 +180,40 @@ TEST(MixtralGolden, TwoHalvesOfAnMlpAreMistral) {
   check_model({.model = dir.path().string(), .threads = 2}, "tiny.jsonl", "tiny-mistral", testing::test_data("/lora"));
 }
 
-class SmolLM2GoldenTest : public ::testing::Test {
+// A model that ./dev test fetches, where it could.
+class RealModelTest : public ::testing::Test {
  protected:
+  explicit RealModelTest(const char* variable) : variable_(variable), model_(std::getenv(variable)) {}
   void SetUp() override {
-    if (model() == nullptr) GTEST_SKIP() << "CHORAL_DEMO_MODEL names no SmolLM2 file (./dev test fetches it)";
+    if (model_ == nullptr) GTEST_SKIP() << variable_ << " names no file (./dev test fetches it)";
   }
-  static const char* model() { return std::getenv("CHORAL_DEMO_MODEL"); }
+  const char* model() const { return model_; }
+
+ private:
+  const char *const variable_, *const model_;
+};
+
+void expect_equal_tokens(const char* model, const std::string& goldens_file, size_t at_least) {
+  const auto llm = LLM::load({.model = model});
+  ASSERT_TRUE(llm.ok()) << llm.status().to_string();
+  const auto goldens = read_tokenizer_goldens(testing::test_data("/text/goldens/" + goldens_file));
+  ASSERT_GT(goldens.size(), at_least);
+  for (const auto& g : goldens) {
+    const auto ids = (*llm)->tokenize(g.text, /*add_special_tokens=*/false);
+    ASSERT_TRUE(ids.ok()) << ids.status().to_string();
+    EXPECT_EQ(*ids, g.ids) << g.text;
+    EXPECT_EQ((*llm)->detokenize(g.ids), g.decoded) << g.text;
+  }
+}
+
+class SmolLM2GoldenTest : public RealModelTest {
+ protected:
+  SmolLM2GoldenTest() : RealModelTest("CHORAL_DEMO_MODEL") {}
+};
+
+class Gemma270MGoldenTest : public RealModelTest {
+ protected:
+  Gemma270MGoldenTest() : RealModelTest("CHORAL_GEMMA_MODEL") {}
 };
 
 // The demo model's Q4_1 file, rounded to bf16 as the reference was, and the demo's six adapters.
@@ -222,18 +250,22 @@ TEST_F(SmolLM2GoldenTest, FusedEqualsUnfusedToTheBit) {
 }
 
 // Its tokenizer, read from GGUF metadata, against Hugging Face's.
-TEST_F(SmolLM2GoldenTest, TokenizerEqualsHuggingFace) {
-  const auto llm = LLM::load({.model = model()});
-  ASSERT_TRUE(llm.ok()) << llm.status().to_string();
-  const auto goldens = read_tokenizer_goldens(testing::test_data("/text/goldens/tokenizer-smollm2.jsonl"));
-  ASSERT_GT(goldens.size(), 200u);
-  for (const auto& g : goldens) {
-    const auto ids = (*llm)->tokenize(g.text, /*add_special_tokens=*/false);
-    ASSERT_TRUE(ids.ok()) << ids.status().to_string();
-    EXPECT_EQ(*ids, g.ids) << g.text;
-    EXPECT_EQ((*llm)->detokenize(g.ids), g.decoded) << g.text;
-  }
+TEST_F(SmolLM2GoldenTest, TokenizerEqualsHuggingFace) { expect_equal_tokens(model(), "tokenizer-smollm2.jsonl", 200); }
+
+// A real Gemma 3, whose window and whose two kinds of rope its prompts reach, and an adapter of it.
+TEST_F(Gemma270MGoldenTest, EqualsTransformersAndPeft) {
+  check_model({.model = model(), .dtype = "bfloat16", .threads = 2}, "gemma-270m.jsonl", "", testing::test_data("/lora"));
 }
+
+// The products of its block formats, by the roundings that bfloat16 made of them in the reference: of four products a layer and
+// the head.
+TEST_F(Gemma270MGoldenTest, AsStoredIsWithinTheRoundingsOfTheReference) {
+  constexpr int kLayers = 18;
+  check_model({.model = model(), .threads = 2}, "gemma-270m.jsonl", "", testing::test_data("/lora"),
+              kRoundingTo16 * std::sqrt(4 * kLayers + 1));
+}
+
+TEST_F(Gemma270MGoldenTest, TokenizerEqualsTransformers) { expect_equal_tokens(model(), "tokenizer-gemma-270m.jsonl", 15); }
 
 }  // namespace
 }  // namespace choral::golden

