@@ -45,6 +45,7 @@ class GgufCheckpoint : public Checkpoint {
   // Under `name`, or under that of each expert where it has a star for the number.
   Status add(std::string name, const Source& source, NamedSources& all) const;
   Status add_joint(const GgufTensor& tensor, const GgufJointNames& names, NamedSources& all) const;
+  bool fit(const GgufJoint& joint, const Shape& first, const Shape& second) const;
   Result<TensorView> view_of(const GgufTensor& tensor, int64_t expert) const;
   Result<SourceTensor> find_joint(const Source& source) const;
 
@@ -70,7 +71,7 @@ Status GgufCheckpoint::index_names() {
     CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
   }
 
-  if (architecture_.tiled_value_heads) {
+  if (architecture_.delta_nets) {
     const std::string ssm = std::string(architecture_.name) + ".ssm.";
     constexpr IntRange kHeads{1, 1 << 16};
     CHORAL_TRY(net_key_heads_, metadata.get_int(ssm + "group_count", kHeads));
@@ -136,12 +137,23 @@ Status GgufCheckpoint::add_joint(const GgufTensor& tensor, const GgufJointNames&
   }
   if (tensor.name != names.first) return {};
   const Shape &a = tensor.shape, &b = other->shape;
-  const bool fit = names.joint->of_heads ? a.rank() == 3 && b.rank() == 3 && a[0] == b[0] && a[1] == b[2] : a == b;
-  if (!fit) {
+  if (!fit(*names.joint, a, b)) {
     return corrupt("{}: '{}' of shape {} and '{}' of shape {} are no parts of one matrix", file_->path(), printable(tensor.name),
                    a.to_string(), printable(other->name), b.to_string());
   }
   return add(names.hf, {&tensor, kWhole, &*other, names.joint}, all);
+}
+
+bool GgufCheckpoint::fit(const GgufJoint& joint, const Shape& a, const Shape& b) const {
+  switch (joint.turn) {
+    case GgufJoint::Turn::kLatentHead: return a.rank() == 3 && b.rank() == 3 && a[0] == b[0] && a[1] == b[2];
+    case GgufJoint::Turn::kDeltaHead: {
+      const int64_t values = net_value_heads_ * net_value_dim_;
+      return a.rank() == 2 && b.rank() == 2 && a[1] == b[1] && b[0] == values && a[0] > values &&
+             (a[0] - values) % (2 * net_key_heads_) == 0;
+    }
+    default: return a == b;
+  }
 }
 
 Result<std::vector<int32_t>> GgufCheckpoint::row_order(const GgufTensor& tensor, int64_t heads) const {
@@ -164,8 +176,9 @@ Result<TensorView> GgufCheckpoint::view_of(const GgufTensor& tensor, int64_t exp
 Result<SourceTensor> GgufCheckpoint::find_joint(const Source& source) const {
   CHORAL_TRY(const TensorView first, view_of(*source.tensor, source.expert));
   CHORAL_TRY(const TensorView second, view_of(*source.second, source.expert));
-  const bool of_heads = source.joint->of_heads;
-  const bool kept = first.dtype == second.dtype && !(of_heads && facts(first.dtype).is_block);
+  const GgufJoint::Turn turn = source.joint->turn;
+  const bool turned = turn == GgufJoint::Turn::kLatentHead;
+  const bool kept = first.dtype == second.dtype && !(turned && facts(first.dtype).is_block);
   for (const TensorView& view : {first, second}) {
     const auto& f = facts(view.dtype);
     if (f.is_floating || (f.is_block && view.shape.rank() > 1)) continue;
@@ -174,15 +187,26 @@ Result<SourceTensor> GgufCheckpoint::find_joint(const Source& source) const {
   }
   SourceTensor out{.view = first, .row_order = {}};
   if (!kept) out.view.dtype = DType::kF32;
-  if (of_heads) {
+  if (turned) {
     const int64_t heads = first.shape[0], keys = first.shape[2], values = second.shape[1];
     out.view.shape = {heads * (keys + values), first.shape[1]};
     out.parts = {{first, keys, /*transposed=*/true}, {second, values}};
+    return out;
+  }
+  const int64_t rows = first.shape[0] + second.shape[0];
+  out.view.shape = first.shape.rank() == 1 ? Shape{rows} : Shape{rows, first.shape[1]};
+  if (turn == GgufJoint::Turn::kDeltaHead) {
+    const int64_t values = second.shape[0], keys = (first.shape[0] - values) / 2;
+    const auto part = [&](int64_t begin, int64_t count) {
+      TensorView view = first;
+      view.data = first.row(begin);
+      view.shape = {count, first.shape[1]};
+      return RowsInTurn{view, count / net_key_heads_};
+    };
+    out.parts = {part(0, keys), part(keys, keys), part(2 * keys, values), {second, values / net_key_heads_}};
   } else {
-    const int64_t rows = 2 * first.shape[0];
-    out.view.shape = first.shape.rank() == 1 ? Shape{rows} : Shape{rows, first.shape[1]};
-    const int64_t turn = source.joint->in_halves ? first.shape[0] : 1;
-    out.parts = {{first, turn}, {second, turn}};
+    const int64_t each = turn == GgufJoint::Turn::kAll ? first.shape[0] : 1;
+    out.parts = {{first, each}, {second, each}};
   }
   return out;
 }
@@ -201,14 +225,14 @@ Status GgufCheckpoint::find_of_delta_net(std::string_view name, SourceTensor& ou
   int64_t dim = 0;
   if (is({"in_proj_qkv.weight", "in_proj_z.weight", "conv1d.weight"})) dim = net_value_dim_;
   if (is({"in_proj_a.weight", "in_proj_b.weight", "A", "dt_bias"})) dim = 1;
-  if (dim == 0) return {};
+  if (part == "conv1d.weight" && shape.rank() == 2) shape = {shape[0], 1, shape[1]};
+  if (dim == 0 || !architecture_.tiled_value_heads) return {};
   const int64_t rows = shape.rank() == 0 ? 0 : shape[0];
   if (rows > INT32_MAX || rows < net_value_heads_ * dim) {
     return corrupt("{}: '{}' has {} rows, too few for {} value heads of {}", file_->path(), printable(name), rows,
                    net_value_heads_, dim);
   }
   out.row_order = tiled_heads_order(rows, net_key_heads_, net_value_heads_, dim);
-  if (part == "conv1d.weight" && shape.rank() == 2) shape = {shape[0], 1, shape[1]};
   return {};
 }
 
@@ -221,7 +245,7 @@ Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   CHORAL_TRY(out.view, view_of(*tensor, from->expert));
   out.added = gguf_added(architecture_, name);
   if (out.view.shape.rank() == 1 && is_one_row_in_gguf(name)) out.view.shape = {1, out.view.shape[0]};
-  if (architecture_.tiled_value_heads) CHORAL_RETURN_IF_ERROR(find_of_delta_net(name, out));
+  if (architecture_.delta_nets) CHORAL_RETURN_IF_ERROR(find_of_delta_net(name, out));
   if (!architecture_.interleaved_qk) return out;
   const bool is_query = name.find(".self_attn.q_proj.") != std::string_view::npos;
   const bool is_key = name.find(".self_attn.k_proj.") != std::string_view::npos;

@@ -25,7 +25,7 @@ Status GgufTranslation::family() {
   if (architecture_.name == "granitemoe") return granitemoe();
   if (architecture_.name == "ernie4_5-moe") return ernie4_5_moe();
   if (architecture_.name == "llama4") return llama4();
-  if (architecture_.tiled_value_heads) return delta_nets();
+  if (architecture_.delta_nets) return delta_nets();
   return {};
 }
 
@@ -417,7 +417,7 @@ Status GgufTranslation::delta_nets() {
   out_.set("linear_value_head_dim", inner / value_heads);
   out_.set("linear_conv_kernel_dim", taps);
   out_.set("full_attention_interval", interval);
-  out_.set("linear_out_proj_tiled", true);
+  out_.set("linear_out_proj_tiled", architecture_.tiled_value_heads);
   CHORAL_TRY(const int64_t rotary, count_or("rope.dimension_count", head_dim_));
   out_.set("partial_rotary_factor", static_cast<double>(rotary) / static_cast<double>(head_dim_));
   if (architecture_.experts) {

@@ -75,6 +75,25 @@ constexpr std::array<GgufRenaming, 18> kDeltaNetsAndExperts{{kDeltaNets[0],
                                                              {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
                                                              {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
                                                              {"ffn_down_shexp", "mlp.shared_expert.down_proj"}}};
+// Qwen3-Next's, whose converter leaves b and a as they are, and left q, k, v and z so at first.
+constexpr std::array<GgufRenaming, 16> kDeltaNetsInTurns{{kDeltaNets[0],
+                                                          {"ssm_in", "linear_attn.in_proj_qkvz"},
+                                                          {"ssm_ba", "linear_attn.in_proj_ba"},
+                                                          kDeltaNets[5],
+                                                          kDeltaNets[6],
+                                                          kDeltaNets[7],
+                                                          kDeltaNets[8],
+                                                          kDeltaNets[9],
+                                                          kExperts[0],
+                                                          kExperts[1],
+                                                          kExperts[2],
+                                                          kExperts[3],
+                                                          kDeltaNetsAndExperts[14],
+                                                          kDeltaNetsAndExperts[15],
+                                                          kDeltaNetsAndExperts[16],
+                                                          kDeltaNetsAndExperts[17]}};
+constexpr std::array<GgufJoint, 1> kQkvzOfDeltaNets{
+    {{.hf = "linear_attn.in_proj_qkvz", .first = "attn_qkv", .second = "attn_gate", .turn = GgufJoint::Turn::kDeltaHead}}};
 constexpr std::array<GgufRenaming, 2> kMerged{{{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}}};
 constexpr std::array<GgufRenaming, 14> kLatent{{{"attn_q_a", "self_attn.q_a_proj"},
                                                 {"attn_q_a_norm", "self_attn.q_a_layernorm"},
@@ -103,8 +122,11 @@ constexpr std::array<GgufRenaming, 3> kOfGraniteMoe{{{"ffn_gate_inp", "block_spa
                                                      {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
                                                      {"ffn_down_shexp", "shared_mlp.output_linear"}}};
 constexpr std::array<GgufJoint, 2> kLinearsOfGraniteMoe{
-    {{.hf = "block_sparse_moe.experts.*.gate_up_proj", .first = "ffn_gate_exps", .second = "ffn_up_exps", .in_halves = true},
-     {.hf = "shared_mlp.input_linear", .first = "ffn_gate_shexp", .second = "ffn_up_shexp", .in_halves = true}}};
+    {{.hf = "block_sparse_moe.experts.*.gate_up_proj",
+      .first = "ffn_gate_exps",
+      .second = "ffn_up_exps",
+      .turn = GgufJoint::Turn::kAll},
+     {.hf = "shared_mlp.input_linear", .first = "ffn_gate_shexp", .second = "ffn_up_shexp", .turn = GgufJoint::Turn::kAll}}};
 constexpr std::array<GgufRenaming, 8> kOfLlama4{{{"ffn_gate_inp", "feed_forward.router"},
                                                  {"ffn_down_exps", "feed_forward.experts.*.down_proj"},
                                                  {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
@@ -113,8 +135,10 @@ constexpr std::array<GgufRenaming, 8> kOfLlama4{{{"ffn_gate_inp", "feed_forward.
                                                  {"ffn_gate", "feed_forward.gate_proj"},
                                                  {"ffn_up", "feed_forward.up_proj"},
                                                  {"ffn_down", "feed_forward.down_proj"}}};
-constexpr std::array<GgufJoint, 1> kGateThenUpOfLlama4{
-    {{.hf = "feed_forward.experts.*.gate_up_proj", .first = "ffn_gate_exps", .second = "ffn_up_exps", .in_halves = true}}};
+constexpr std::array<GgufJoint, 1> kGateThenUpOfLlama4{{{.hf = "feed_forward.experts.*.gate_up_proj",
+                                                         .first = "ffn_gate_exps",
+                                                         .second = "ffn_up_exps",
+                                                         .turn = GgufJoint::Turn::kAll}}};
 constexpr std::array<GgufRenaming, 5> kExpertsOfMiniMax{{{"ffn_gate_inp", "block_sparse_moe.gate"},
                                                          {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"},
                                                          {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
@@ -129,7 +153,7 @@ constexpr std::array<GgufRenaming, 8> kExpertsOfErnie{{{"ffn_gate_inp", "mlp.gat
                                                        {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
                                                        {"ffn_down_shexp", "mlp.shared_experts.down_proj"}}};
 constexpr std::array<GgufJoint, 1> kKeysAndValues{
-    {{.hf = "self_attn.kv_b_proj", .first = "attn_k_b", .second = "attn_v_b", .of_heads = true}}};
+    {{.hf = "self_attn.kv_b_proj", .first = "attn_k_b", .second = "attn_v_b", .turn = GgufJoint::Turn::kLatentHead}}};
 constexpr std::array<GgufRenaming, 4> kSinks{{{"attn_sinks.weight", "self_attn.sinks"},
                                               {"post_attention_norm", "post_attention_layernorm"},
                                               {"ffn_gate_inp", "mlp.router"},
@@ -263,6 +287,7 @@ constexpr GgufArchitecture kArchitectures[] = {
      .hf_class = "Qwen3_5ForCausalLM",
      .model_type = "qwen3_5_text",
      .norms_hold_one = true,
+     .delta_nets = true,
      .tiled_value_heads = true,
      .in_layer = kDeltaNets},
     {.name = "qwen35moe",
@@ -270,8 +295,17 @@ constexpr GgufArchitecture kArchitectures[] = {
      .model_type = "qwen3_5_moe_text",
      .experts = true,
      .norms_hold_one = true,
+     .delta_nets = true,
      .tiled_value_heads = true,
      .in_layer = kDeltaNetsAndExperts},
+    {.name = "qwen3next",
+     .hf_class = "Qwen3NextForCausalLM",
+     .model_type = "qwen3_next",
+     .experts = true,
+     .norms_hold_one = true,
+     .delta_nets = true,
+     .in_layer = kDeltaNetsInTurns,
+     .joints = kQkvzOfDeltaNets},
     {.name = "qwen3moe", .hf_class = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .experts = true, .in_layer = kExperts},
     {.name = "qwen2vl", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2"},
     {.name = "qwen3vl", .hf_class = "Qwen3ForCausalLM", .model_type = "qwen3"},

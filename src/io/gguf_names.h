@@ -19,12 +19,16 @@ struct GgufRenaming {
   std::string_view gguf, hf;
 };
 
-// A tensor of a layer that GGUF holds as two, which give its rows in turns or one after the other.
+// A tensor of a layer that GGUF holds as two, which give its rows in turns.
 struct GgufJoint {
+  enum class Turn {
+    kRow,         // a row of each
+    kAll,         // all rows of the first, then all of the second
+    kLatentHead,  // a head's keys, turned round, and its values
+    kDeltaHead,   // a key head's q and k and its value heads' v, of the first, and their z
+  };
   std::string_view hf, first, second;
-  // A turn is a head's keys and its values, the keys turned round; else it is a row of each.
-  bool of_heads = false;
-  bool in_halves = false;  // or all rows of the first, then all of the second
+  Turn turn = Turn::kRow;
 };
 
 struct GgufArchitecture {
@@ -37,6 +41,7 @@ struct GgufArchitecture {
   bool norms_hold_one = false;       // norms are stored as 1 + w, where Hugging Face has w (a delta net's is not)
   bool layer_norm = false;           // its norms subtract the mean; their epsilon has another key
   std::optional<bool> windows = {};  // whether it has "….attention.sliding_window", where that tells two classes apart
+  bool delta_nets = false;           // has "….ssm." sizes
   bool tiled_value_heads = false;    // a delta net's value heads stand in tiles, see tiled_heads_order()
   std::span<const GgufRenaming> in_layer = {};  // what a layer's tensors are called otherwise than in llama
   std::span<const GgufJoint> joints = {};

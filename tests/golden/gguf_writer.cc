@@ -60,7 +60,9 @@ Stored of_delta_net(const std::string& name, Stored tensor, const Json& config) 
   if (at == name.npos) return tensor;
   const std::string part = name.substr(at + 12);
   const size_t heads = config.at("linear_num_value_heads"), dim = config.at("linear_value_head_dim");
+  const bool tiled = architecture_name(config) != "qwen3next";
   const auto of_heads = [&](size_t head_dim) {
+    if (!tiled) return;
     const size_t size = tensor.row_size();
     tile_heads(tensor.bytes.data() + (static_cast<size_t>(tensor.shape[0]) - heads * head_dim) * size, size, head_dim, config);
   };
@@ -75,7 +77,7 @@ Stored of_delta_net(const std::string& name, Stored tensor, const Json& config) 
     }
   }
   if (part.starts_with("conv1d")) tensor.shape = {tensor.shape[0], tensor.shape[2]};
-  if (part.starts_with("out_proj")) {
+  if (part.starts_with("out_proj") && tiled) {
     for (int64_t row = 0; row < tensor.shape[0]; ++row) {
       tile_heads(tensor.bytes.data() + static_cast<size_t>(row) * tensor.row_size(), sizeof(float), dim, config);
     }
@@ -139,6 +141,25 @@ void add_latent_parts(GgufSpec& spec, const std::string& name, const Stored& kv_
   add(spec, part.replace(name.find("kv_b"), 4, "k_b"), k);
   part = name;
   add(spec, part.replace(name.find("kv_b"), 4, "v_b"), v);
+}
+
+// numpy: qkvz.reshape(key_heads, turn, hidden), parted along its second dimension; q, k and v joined again, each of all heads.
+std::array<Stored, 2> qkv_and_z(const Stored& qkvz, const Json& config) {
+  const size_t heads = config.at("linear_num_key_heads"), keys = config.at("linear_key_head_dim"), bytes = qkvz.row_size();
+  const size_t values =
+      config.at("linear_num_value_heads").get<size_t>() / heads * config.at("linear_value_head_dim").get<size_t>();
+  const size_t turn = 2 * (keys + values);
+  std::array<std::string, 4> parts;
+  for (size_t head = 0; head < heads; ++head) {
+    size_t row = head * turn;
+    for (const auto& [part, rows] : {std::pair(0, keys), std::pair(1, keys), std::pair(2, values), std::pair(3, values)}) {
+      parts[part] += qkvz.bytes.substr(row * bytes, rows * bytes);
+      row += rows;
+    }
+  }
+  const auto rows = [&](size_t of_head) { return static_cast<int64_t>(heads * of_head); };
+  return {Stored{{rows(2 * keys + values), qkvz.shape[1]}, qkvz.type, parts[0] + parts[1] + parts[2]},
+          Stored{{rows(values), qkvz.shape[1]}, qkvz.type, parts[3]}};
 }
 
 // gpt-oss's gate_up_proj of an expert: numpy's [::2] and [1::2].
@@ -331,7 +352,7 @@ class Metadata {
 
   void latent_heads(const GgufForm& form) {
     const uint32_t rope = count("qk_rope_head_dim"), keys = count("qk_nope_head_dim") + rope, rank = count("kv_lora_rank");
-    const bool is_new = !form.old_latent;
+    const bool is_new = !form.early;
     number("attention.head_count_kv", is_new ? 1 : count("num_attention_heads"));
     if (!config_.at("q_lora_rank").is_null()) number("attention.q_lora_rank", count("q_lora_rank"));
     number("attention.kv_lora_rank", rank);
@@ -438,7 +459,11 @@ std::string gguf_model(const WeightSet& weights, const Json& config, const GgufF
       add(spec, gguf_name(std::string(name).replace(input, 12, "up_proj"), config), up);
     } else if (matrix.shape.size() == 2 && matrix.shape[0] == 1) {  // llama.cpp's converter makes a vector of it
       add(spec, gguf_name(name, config), {{matrix.shape[1]}, tensor.type, tensor.bytes});
-    } else if (!form.old_latent && name.ends_with("kv_b_proj.weight")) {
+    } else if (const size_t qkvz = name.find("in_proj_qkvz"); qkvz != name.npos && !form.early) {
+      const auto [qkv, z] = qkv_and_z(tensor, config);
+      add(spec, gguf_name(std::string(name).replace(qkvz, 12, "in_proj_qkv"), config), qkv);
+      add(spec, gguf_name(std::string(name).replace(qkvz, 12, "in_proj_z"), config), z);
+    } else if (!form.early && name.ends_with("kv_b_proj.weight")) {
       add_latent_parts(spec, gguf_name(name, config), tensor, config);
     } else {
       add(spec, gguf_name(name, config), with_one(name, of_delta_net(name, in_gguf_order(name, tensor, config), config), config));

@@ -12,7 +12,9 @@
 namespace choral::golden {
 
 struct GgufForm {
-  bool old_latent = false;     // as converters wrote latent attention before its keys and values had tensors of their own
+  // As converters wrote at first: latent attention before its keys and values had tensors of their own, q, k, v and z of a delta
+  // net in one.
+  bool early = false;
   bool mxfp4_experts = false;  // the matrices of experts, whose numbers must be MXFP4's
 };
 

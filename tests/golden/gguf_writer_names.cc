@@ -92,6 +92,8 @@ Names family_names(const Json& config) {
   }
   if (has_delta_nets(config)) {
     return {{"post_attention_layernorm", "post_attention_norm"},
+            {"linear_attn.in_proj_qkvz", "ssm_in"},
+            {"linear_attn.in_proj_ba", "ssm_ba"},
             {"linear_attn.in_proj_qkv", "attn_qkv"},
             {"linear_attn.in_proj_z", "attn_gate"},
             {"linear_attn.in_proj_a", "ssm_alpha"},
@@ -184,6 +186,7 @@ std::string architecture_name(const Json& config) {
   if (type == "minimax_m2") return "minimax-m2";
   if (type == "llama4_text") return "llama4";
   if (type.starts_with("qwen3_5")) return config.contains("num_experts") ? "qwen35moe" : "qwen35";
+  if (type == "qwen3_next") return "qwen3next";
   if (type == "gemma4_text") return "gemma4";
   return type == "gemma3_text" ? "gemma3" : type == "qwen3_moe" ? "qwen3moe" : type == "gpt_oss" ? "gpt-oss" : type;
 }

@@ -71,7 +71,7 @@ Result<std::vector<NamedTensor>> read_gguf_adapter(const std::shared_ptr<const i
     if (module.empty() || (!is_a && !is_b && !weight.ends_with("_norm.weight"))) {
       return unsupported("{}: '{}' is no tensor of a LoRA adapter that is understood", file->path(), printable(tensor.name));
     }
-    if (architecture.tiled_value_heads && module.find(".linear_attn.") != module.npos) {
+    if (architecture.delta_nets && module.find(".linear_attn.") != module.npos) {
       return unsupported(
           "{}: '{}' has the heads of a delta net in llama.cpp's order, which is not undone here; give the folder "
           "that PEFT wrote",
