@@ -31,6 +31,7 @@ struct ServeFlags {
   std::string access_log = "text";
   std::string stored_responses = "0";
   std::string stored_files = "1G";
+  std::string sent_adapters = "0";
   bool lora_without_apply = false;
   double unready_s = 0;
   double drain_s = 30;
@@ -138,6 +139,7 @@ Status run(ServeFlags flags) {
   CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
   CHORAL_TRY(flags.server.stored_response_bytes, parse_size(flags.stored_responses).while_("--store-responses"));
   CHORAL_TRY(flags.server.stored_file_bytes, parse_size(flags.stored_files).while_("--store-files"));
+  CHORAL_TRY(flags.server.sent_adapter_bytes, parse_size(flags.sent_adapters).while_("--store-adapters"));
   flags.server.adapter_root = flags.engine.options.adapter_root;
   flags.server.base_adapters = adapters_that_act(flags);
   const std::vector<AdapterUse> acting = flags.server.base_adapters;
@@ -231,6 +233,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
          "keep responses of /v1/responses in --state-dir, up to so many bytes, at most 30 days; 0 = none (0)", "SIZE");
   option("--store-files", flags.stored_files,
          "keep files and answers of /v1/batches in --state-dir, up to so many bytes; 0 = none (1G)", "SIZE");
+  option("--store-adapters", flags.sent_adapters,
+         "take adapters that clients send, and keep them in --state-dir, up to so many bytes; 0 = none (0)", "SIZE");
   app.add_flag("--lora-init-without-apply", flags.lora_without_apply,
                "--lora PATH, without a name, waits to be asked for too; as in llama.cpp")
       ->group("Server");

@@ -241,8 +241,17 @@ struct EngineHeartbeat {
   bool is_alive() const { return silent_s <= limit_s; }
 };
 
+// An answer that is in the batch.
+struct RunningAnswer {
+  std::vector<AdapterUse> adapters = {};
+  int prompt_tokens = 0;
+  int read_tokens = 0;  // of the prompt, so far; those found in the prefix cache too
+  int made_tokens = 0;  // of the answer, so far
+};
+
 // What the engine works on, for gateways that route by adapter.
 struct EngineActivity {
+  std::vector<RunningAnswer> running = {};         // most urgent first
   std::vector<std::string> running_adapters = {};  // names of those that running requests use, sorted, each once
   std::vector<std::string> waiting_adapters = {};  // of those that waiting requests want
   int waiting = 0;                                 // completions

@@ -263,6 +263,12 @@ TEST(Activity, NamesTheAdaptersThatRunAndWait) {
   }
   const EngineActivity busy = engine.core().activity();  // while the step waits
   EXPECT_THAT(busy.running_adapters, ElementsAre("a", "b"));
+  ASSERT_EQ(busy.running.size(), 1);
+  EXPECT_EQ(busy.running[0].adapters.size(), 2);
+  EXPECT_EQ(busy.running[0].adapters[0].name, "b");
+  EXPECT_GT(busy.running[0].prompt_tokens, 0);
+  EXPECT_EQ(busy.running[0].read_tokens, 0) << "its first step is being computed";
+  EXPECT_EQ(busy.running[0].made_tokens, 0);
   EXPECT_THAT(busy.waiting_adapters, ElementsAre("a", "c"));
   EXPECT_EQ(busy.waiting, 4);
   EXPECT_EQ(busy.deferred, 0) << "nobody looked at them yet";
@@ -270,6 +276,8 @@ TEST(Activity, NamesTheAdaptersThatRunAndWait) {
   engine.gate().wait_for_asked(2);
   const EngineActivity later = engine.core().activity();
   EXPECT_THAT(later.running_adapters, ::testing::IsSupersetOf({"a", "b"}));
+  EXPECT_EQ(later.running.at(0).read_tokens, later.running.at(0).prompt_tokens);
+  EXPECT_EQ(later.running.at(0).made_tokens, 1);
   EXPECT_LE(later.deferred, later.waiting);
 }
 

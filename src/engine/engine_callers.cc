@@ -16,6 +16,14 @@ int64_t prompt_tokens(const AdmittedRequest& request) {
   return tokens;
 }
 
+RunningAnswer running_answer(const EngineRequest& request) {
+  RunningAnswer answer{.prompt_tokens = request.prompt_count,
+                       .read_tokens = std::min(request.computed_count, request.prompt_count),
+                       .made_tokens = request.output_count()};
+  for (const auto& use : request.adapters) answer.adapters.push_back({use.version->request.lora_name, use.scale});
+  return answer;
+}
+
 }  // namespace
 
 Status EngineCore::check_places(int64_t waiting, int64_t completions) const {
@@ -129,7 +137,11 @@ EngineActivity EngineCore::activity() const {
   };
   EngineActivity activity;
   const std::lock_guard queues(queues_mutex_);
-  for (const auto* request : scheduler_.running()) add(static_cast<const EngineRequest&>(*request), running);
+  for (const auto* request : scheduler_.running()) {
+    const auto& answered = static_cast<const EngineRequest&>(*request);
+    add(answered, running);
+    activity.running.push_back(running_answer(answered));
+  }
   for (const auto* request : scheduler_.waiting()) add(static_cast<const EngineRequest&>(*request), waiting);
   for (const auto& request : parked_) add(*request, waiting);
   activity.deferred = scheduler_.deferred_count() + static_cast<int>(parked_.size());

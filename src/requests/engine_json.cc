@@ -152,6 +152,23 @@ Json adapter_json(const AdapterInfo& a) {
           {"notes", a.notes}};
 }
 
+Json adapter_layer_json(const AdapterLayer& layer) {
+  return {{"module", layer.module},
+          {"kind", layer.kind},
+          {"rank", layer.rank},
+          {"scaling", layer.scaling},
+          {"norm", layer.norm ? Json(*layer.norm) : Json(nullptr)}};
+}
+
+Json running_answer_json(const RunningAnswer& answer) {
+  Json adapters = Json::array();
+  for (const auto& use : answer.adapters) adapters.push_back({{"name", use.name}, {"scale", use.scale}});
+  return {{"adapters", std::move(adapters)},
+          {"prompt_tokens", answer.prompt_tokens},
+          {"read_tokens", answer.read_tokens},
+          {"made_tokens", answer.made_tokens}};
+}
+
 Json model_json(const ModelInfo& m) {
   return {{"name", m.name},
           {"architecture", m.architecture},

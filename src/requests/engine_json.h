@@ -21,6 +21,8 @@ struct AdapterLoad {
 Result<AdapterLoad> read_adapter_load(std::string_view json);
 
 Json adapter_json(const AdapterInfo& adapter);  // all but its path and its error, which may name paths
+Json adapter_layer_json(const AdapterLayer& layer);
+Json running_answer_json(const RunningAnswer& answer);
 Json model_json(const ModelInfo& model);
 Json stats_json(const EngineStats& stats);
 

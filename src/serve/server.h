@@ -31,6 +31,7 @@ struct ServerOptions {
   std::string state_directory;            // adapters that clients load survive a restart in it; empty: they do not
   int64_t stored_response_bytes = 0;      // of /v1/responses, kept there; 0: none are
   int64_t stored_file_bytes = 0;          // of /v1/files and /v1/batches, kept there; 0: none are
+  int64_t sent_adapter_bytes = 0;         // of /v1/adapter_uploads, kept there; 0: none are taken
   std::vector<AdapterUse> base_adapters;  // of requests that leave it open who answers, until POST /lora-adapters says otherwise
   std::vector<std::string> api_keys;      // who may ask; none, and no file: everybody
   std::string api_key_file;

@@ -27,6 +27,7 @@ Result<ServiceOptions> service_options(const ServerOptions& options) {
                          .state_directory = options.state_directory,
                          .stored_response_bytes = options.stored_response_bytes,
                          .stored_file_bytes = options.stored_file_bytes,
+                         .sent_adapter_bytes = options.sent_adapter_bytes,
                          .base_adapters = options.base_adapters,
                          .api_key_file = options.api_key_file,
                          .api_keys = options.api_keys,

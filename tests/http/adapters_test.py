@@ -2,7 +2,9 @@
 """Adapters that come and go while the server answers: adapters_test.py CHORAL [unittest arguments]."""
 
 import json
+import math
 import re
+import struct
 import sys
 import threading
 import time
@@ -34,6 +36,18 @@ def admin(path, status=200, body=None, **fields):
     got, _, answer = SERVER.call("POST", path, body)
     assert got == status, f"{path} {body}: {got} {answer}"
     return answer
+
+
+def tensors_of(path):
+    """Each tensor as a list of rows."""
+    raw = path.read_bytes()
+    begin = 8 + struct.unpack_from("<Q", raw)[0]
+    out = {}
+    for name, tensor in json.loads(raw[8:begin]).items():
+        (rows, columns), first = tensor["shape"], begin + tensor["data_offsets"][0]
+        values = struct.unpack_from(f"<{rows * columns}f", raw, first)
+        out[name] = [values[row * columns:(row + 1) * columns] for row in range(rows)]
+    return out
 
 
 class AdaptersTest(unittest.TestCase):
@@ -72,6 +86,33 @@ class AdaptersTest(unittest.TestCase):
         self.assertEqual((unreadable["state"], unreadable["requests"]), ("failed", 0))
         self.assertIn("adapter_config.json", unreadable["error"])
         self.assertNotIn(str(FILES.folder), unreadable["error"])
+
+    def test_what_each_module_is_changed_by(self):
+        status, _, effect = SERVER.call("GET", "/v1/lora_adapters/one/effect")
+        self.assertEqual((status, effect["object"], effect["name"]), (200, "adapter_effect", "one"))
+        tensors = tensors_of(FILES.root / "one" / "adapter_model.safetensors")
+        of_pairs = {name.removeprefix("base_model.model.").removesuffix(".lora_A.weight"): name for name in tensors if "lora_A" in name}
+        self.assertEqual([m["module"] for m in effect["modules"]], sorted(of_pairs))
+        for module in effect["modules"]:
+            self.assertEqual({k: module[k] for k in ("kind", "rank", "scaling")}, {"kind": "LoRA", "rank": 4, "scaling": 2.0})
+            a, b = tensors[of_pairs[module["module"]]], tensors[of_pairs[module["module"]].replace("lora_A", "lora_B")]
+            columns = list(zip(*a))
+            whole = math.sqrt(sum(sum(x * y for x, y in zip(row, column)) ** 2 for row in b for column in columns))
+            self.assertAlmostEqual(module["norm"], 2 * whole, delta=1e-5 * whole)
+
+    def test_one_of_the_list(self):
+        entry = self.listed()["two"]
+        status, _, alone = SERVER.call("GET", "/v1/lora_adapters/two")
+        self.assertEqual((status, alone["name"], alone["id"]), (200, "two", entry["id"]))
+        for path in ("/v1/lora_adapters/nobody", "/v1/lora_adapters/nobody/effect", "/v1/lora_adapters/base/effect"):
+            status, _, answer = SERVER.call("GET", path)
+            self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"), path)
+        tiny_model.write_adapter(FILES.root / "cut", 12)
+        path = FILES.root / "cut" / "adapter_model.safetensors"
+        path.write_bytes(path.read_bytes()[:-9])
+        status, _, answer = SERVER.call("GET", "/v1/lora_adapters/cut/effect")
+        self.assertEqual((status, answer["error"]["code"]), (424, "adapter_unusable"))
+        self.assertNotIn(str(FILES.folder), json.dumps(answer))
 
     def test_answers_name_the_adapters_content(self):
         _, headers, _ = SERVER.call("POST", "/v1/completions", {"model": "one", **GREEDY})

@@ -2,7 +2,10 @@
 """The console in a browser, over a real server: browser_test.py CHORAL [unittest arguments]. What it does when something goes wrong is in
 browser_faults_test.py."""
 
+import contextlib
 import json
+import math
+import re
 import sys
 import time
 import unittest
@@ -19,7 +22,7 @@ VIEWS = ("chat", "compare", "adapters", "engine")
 
 def setUpModule():
     global SERVER
-    SERVER = served.Server(FILES.model, "--adapter-root", FILES.root)
+    SERVER = served.Server(FILES.model, "--adapter-root", FILES.root, "--state-dir", FILES.folder / "state", "--store-adapters", "1M")
 
 
 def tearDownModule():
@@ -280,6 +283,120 @@ class AdaptersTest(Console):
         page.get_by_text("late was unloaded").wait_for()
         self.assertIn("expected_generation", self.bodies("v1/unload_lora_adapter")[0])
 
+    def test_effect_by_layer(self):
+        page = self.start("#adapters")
+        page.get_by_role("button", name="Effect of one by layer").click()
+        shown = page.get_by_role("region", name="Effect of one by layer")
+        shown.wait_for()
+        self.assertEqual(shown.locator("tbody th").all_inner_texts(), ["self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj"])
+        self.assertEqual(shown.get_by_role("columnheader", name="layer 1").count(), 1)
+        modules = SERVER.call("GET", "/v1/lora_adapters/one/effect")[2]["modules"]
+        self.assertEqual(shown.locator("td.heat").count(), len(modules))
+        self.check_heat(shown, modules, max(module["norm"] for module in modules))
+        page.get_by_label("Numbers").check()
+        shown.get_by_text(f"{modules[0]['norm']:.2g}", exact=True).first.wait_for()
+        page.get_by_role("button", name="Effect of two by layer").click()
+        of_two = page.get_by_role("region", name="Effect of two by layer")
+        of_two.wait_for()
+        others = SERVER.call("GET", "/v1/lora_adapters/two/effect")[2]["modules"]
+        most = max(module["norm"] for module in modules + others)  # one scale for both
+        self.check_heat(shown, modules, most)
+        self.check_heat(of_two, others, most)
+        page.get_by_role("button", name="Close the effects").click()
+        self.assertEqual(page.locator(".heat-map").count(), 0)
+
+    def check_heat(self, shown, modules, most):
+        """Each module has a square that says what it is, as hot as its norm."""
+        norms = {module["module"]: module["norm"] for module in modules}
+        for cell in shown.locator("td.heat").all():
+            part, layer, norm, kind, rank = re.fullmatch(r"(.*), layer (\d+): ‖B·A‖ ([\d.]+), (\w+), rank (\d+)", cell.get_attribute("title")).groups()
+            expected = norms.pop(f"model.layers.{layer}.{part}")
+            self.assertAlmostEqual(float(norm), expected, delta=expected / 1000)
+            self.assertIn(f"heat-{math.ceil(expected / most * 10)}", cell.get_attribute("class").split())
+            self.assertEqual((kind, rank), ("LoRA", "4"))
+        self.assertEqual(norms, {})
+
+    def drop(self, page, *files):
+        """Drops files of these names and bytes."""
+        data = page.evaluate_handle("""files => {
+            const data = new DataTransfer();
+            for (const [name, bytes] of files) data.items.add(new File([new Uint8Array(bytes)], name));
+            return data;
+        }""", [[name, list(content)] for name, content in files])
+        page.locator(".adapters-view").dispatch_event("drop", {"dataTransfer": data})
+
+    def unloaded(self, page, name):
+        page.get_by_role("button", name=f"Unload {name}").click()
+        page.get_by_role("button", name="Unload", exact=True).click()
+        page.get_by_text(f"{name} was unloaded").wait_for()
+
+    def test_a_folder_is_sent(self):
+        page = self.start("#adapters")
+        (FILES.root / "one" / "README.md").write_text("An adapter.")
+        page.get_by_label("Choose a folder").set_input_files(FILES.root / "one")
+        form = page.get_by_role("form", name="Send an adapter")
+        form.get_by_text("Left out: README.md").wait_for()
+        self.assertEqual(form.get_by_label("Name", exact=True).input_value(), "one")
+        form.get_by_role("button", name="Send and load").click()
+        form.get_by_role("alert").filter(has_text="There is an adapter one already").wait_for()
+        form.get_by_label("Name", exact=True).fill("sent")
+        form.get_by_role("button", name="Send and load").click()
+        page.get_by_text("sent was sent and loaded").wait_for()
+        greedy = {"prompt": "Hello", "temperature": 0, "max_tokens": 8}
+        answers = [SERVER.post("/v1/completions", model=name, **greedy)["choices"][0]["text"] for name in ("one", "sent")]
+        self.assertEqual(answers[0], answers[1])
+        self.assertEqual(form.get_by_role("button", name="Send and load").count(), 0)
+        self.unloaded(page, "sent")
+
+    def test_weights_alone_are_sent_when_their_alpha_is_given(self):
+        page = self.start("#adapters")
+        page.get_by_role("form", name="Send an adapter").wait_for()
+        self.drop(page, ("mine.safetensors", (FILES.root / "two" / "adapter_model.safetensors").read_bytes()))
+        form = page.get_by_role("form", name="Send an adapter")
+        form.get_by_text("Its rank (4)").wait_for()
+        form.get_by_label("α (lora_alpha)").fill("8")
+        form.get_by_role("button", name="Send and load").click()
+        page.get_by_text("mine was sent and loaded").wait_for()
+        SERVER.post("/v1/pin_lora_adapter", lora_name="two")
+        SERVER.post("/v1/unpin_lora_adapter", lora_name="two")
+        adapters = {a["name"]: a for a in SERVER.call("GET", "/v1/lora_adapters")[2]["data"]}
+        self.assertEqual(adapters["mine"]["digest"], adapters["two"]["digest"])
+        self.unloaded(page, "mine")
+
+    def test_what_cannot_be_sent_is_told(self):
+        page = self.start("#adapters")
+        page.get_by_role("form", name="Send an adapter").wait_for()
+        weights = (FILES.root / "two" / "adapter_model.safetensors").read_bytes()
+        for files, why in (([("notes.txt", b"hello")], "There is no adapter_model.safetensors"),
+                           ([("a.safetensors", b"short")], "it is no safetensors file"),
+                           ([("a.safetensors", b"\x08" + bytes(7) + b"{nojson}" + bytes(8))], "the file is damaged"),
+                           ([("a.safetensors", weights), ("b.safetensors", weights)], "one adapter at a time")):
+            self.drop(page, *files)
+            page.get_by_role("alert").filter(has_text=why).wait_for()
+            page.get_by_role("button", name="Dismiss").click()
+        self.may_fail = True  # the server's own no
+        self.drop(page, ("adapter_config.json", b"{"), ("adapter_model.safetensors", weights))
+        form = page.get_by_role("form", name="Send an adapter")
+        form.get_by_label("Name", exact=True).fill("broken")
+        form.get_by_role("button", name="Send and load").click()
+        page.get_by_role("alert").filter(has_text="adapter_config.json: broken JSON").wait_for()
+        form.get_by_role("button", name="Not these").click()
+        self.assertEqual(SERVER.call("GET", "/v1/lora_adapters")[2]["uploads"]["held_bytes"], 0)
+
+    def test_sending_can_be_stopped(self):
+        page = self.start("#adapters")
+        page.get_by_role("form", name="Send an adapter").wait_for()
+        self.may_fail = True
+        page.route("**/adapter_uploads/*/*", lambda route: None)  # never answered
+        self.drop(page, *((name, (FILES.root / "two" / name).read_bytes()) for name in ("adapter_config.json", "adapter_model.safetensors")))
+        form = page.get_by_role("form", name="Send an adapter")
+        form.get_by_label("Name", exact=True).fill("stopped")
+        form.get_by_role("button", name="Send and load").click()
+        form.get_by_role("progressbar", name="Sent so far").wait_for()
+        form.get_by_role("button", name="Stop").click()
+        page.get_by_role("alert").filter(has_text="the server keeps nothing of it").wait_for()
+        self.assertEqual(SERVER.call("GET", "/v1/lora_adapters")[2]["uploads"]["held_bytes"], 0)
+
     def test_columns_sort(self):
         page = self.start("#adapters")
         names = page.locator("tbody th")
@@ -309,6 +426,19 @@ class EngineTest(Console):
         self.assertEqual(page.locator(".prompt-tokens li > span").all_inner_texts(), [str(token) for token in tokens])
         page.get_by_role("button", name="Ask and time it").click()
         page.get_by_text("Whole answer").wait_for()
+
+    def test_who_is_in_the_batch(self):
+        page = self.start("#engine")
+        page.get_by_text("Nothing is being answered").wait_for()
+        mix = [{"name": "one", "scale": 0.5}, {"name": "two", "scale": 1}]
+        with contextlib.closing(SERVER.connection()) as connection:  # which ends the answers
+            body = {"model": "base", "lora": mix, "prompt": "Hello", "n": 32, "max_tokens": 4000, "ignore_eos": True, "stream": True}
+            connection.request("POST", "/v1/completions", json.dumps(body), served.JSON)
+            connection.getresponse()
+            page.get_by_text("32 answers of 1 voice in each step").wait_for()
+            row = page.get_by_role("region", name="Answers in the batch").locator("tbody tr").first
+            self.assertRegex(row.inner_text(), r"^one × 0.5 \+ two\tanswers\t5 of 5\t\d+$")
+        page.get_by_text("Nothing is being answered").wait_for()
 
 
 class PlainModelTest(browser.BrowserTest):
@@ -351,6 +481,9 @@ class PageTest(Console):
         if view == "adapters":
             page.get_by_label("Choose one").check()
             page.get_by_label("Choose two").check()
+            page.get_by_role("button", name="Effects by layer").click()
+            page.get_by_role("region", name="Effect of two by layer").wait_for()
+            page.get_by_label("Numbers").check()
         if view == "engine":
             page.get_by_role("button", name="Show its tokens").click()
             page.locator(".prompt-tokens li").first.wait_for()

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "choral/llm.h"
+#include "serve/adapters/adapter_uploads.h"
 #include "serve/adapters/name_turns.h"
 #include "serve/adapters/registered_adapters.h"
 
@@ -15,8 +16,9 @@ namespace choral::serve {
 
 class AdapterChanges {
  public:
-  // Both outlive this. `registered`: null when nothing is to outlast the server.
-  AdapterChanges(LLM& llm, RegisteredAdapters* registered) : llm_(llm), registered_(registered) {}
+  // All outlive this. `registered` and `uploads`: null when nothing is to outlast the server.
+  AdapterChanges(LLM& llm, RegisteredAdapters* registered, AdapterUploads* uploads = nullptr)
+      : llm_(llm), registered_(registered), uploads_(uploads) {}
 
   // LLM::load_adapter's errors, and the record's. Gives what the name stands for then.
   Result<AdapterInfo> load(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation);
@@ -30,9 +32,14 @@ class AdapterChanges {
 
  private:
   AdapterInfo present(const std::string& name) const;
+  // Where it was registered from; empty: it is not.
+  Result<std::string> registered_path(std::string_view name);
+  // What a client sent goes with the last name that stands for it. Where it cannot go now, it does at the next start.
+  void drop_upload(const std::string& path);
 
   LLM& llm_;
   RegisteredAdapters* const registered_;
+  AdapterUploads* const uploads_;
   NameTurns turns_;
 };
 

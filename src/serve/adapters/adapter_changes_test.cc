@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -94,9 +95,10 @@ class Record final : public RegisteredAdapters {
     for (const auto& [name, one] : rows_) out.push_back(one);
     return out;
   }
-  Result<bool> contains(std::string_view name) override {
+  Result<std::optional<RegisteredAdapter>> find(std::string_view name) override {
     const std::lock_guard lock(mutex_);
-    return rows_.contains(std::string(name));
+    const auto found = rows_.find(std::string(name));
+    return found == rows_.end() ? std::nullopt : std::optional(found->second);
   }
   Status put(const RegisteredAdapter& adapter) override {
     in_the_midst("put " + adapter.name);
@@ -163,6 +165,35 @@ class AdapterChangesTest : public ::testing::Test {
   AdapterChanges changes_{llm_, &record_};
   std::atomic<bool> strayed_ = false;  // a change of the same name did not wait
 };
+
+TEST_F(AdapterChangesTest, WhatWasSentGoesWithTheLastNameThatStandsForIt) {
+  const std::filesystem::path state = std::filesystem::path(::testing::TempDir()) / "choral_sent_changes";
+  std::filesystem::remove_all(state);
+  std::filesystem::create_directories(state);
+  const auto uploads = AdapterUploads::open(state.string(), {.bytes = 1000});
+  ASSERT_TRUE(uploads.ok());
+  const auto sent = [&uploads] {
+    const std::string id = *(*uploads)->begin({{.name = "adapter_model.gguf", .bytes = 3}});
+    EXPECT_TRUE((*uploads)->write(id, "adapter_model.gguf", 0, "abc").ok());
+    return *(*uploads)->finish(id);
+  };
+  AdapterChanges changes(llm_, &record_, uploads->get());
+  const std::string first = sent(), second = sent();
+  ASSERT_TRUE(changes.load({.name = "one", .path = first}, false, {}).ok());
+  ASSERT_TRUE(changes.load({.name = "other", .path = first}, false, {}).ok());
+  ASSERT_TRUE(changes.load({.name = "one", .path = second}, true, {}).ok());
+  EXPECT_TRUE(std::filesystem::exists(first)) << "the other still stands for it";
+  ASSERT_TRUE(changes.unload("other", {}).ok());
+  EXPECT_FALSE(std::filesystem::exists(first));
+  EXPECT_TRUE(std::filesystem::exists(second));
+  // Registered, and not in the engine: it could not be loaded when the server began.
+  ASSERT_TRUE(llm_.unload_adapter("one", {}).ok());
+  ASSERT_TRUE(changes.unload("one", {}).ok());
+  EXPECT_FALSE(std::filesystem::exists(second));
+  EXPECT_EQ((*uploads)->held_bytes(), 0);
+  EXPECT_EQ(changes.unload("one", {}).code(), Code::kNotFound);
+  std::filesystem::remove_all(state);
+}
 
 TEST_F(AdapterChangesTest, AnUnloadInTheMidstOfALoadComesAfterIt) {
   race([&] { EXPECT_TRUE(changes_.load({.name = "x", .path = "/1"}, false, {}).ok()); }, {[&] {

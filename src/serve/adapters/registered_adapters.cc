@@ -53,8 +53,7 @@ class SqliteAdapters final : public RegisteredAdapters {
     int code;
     while ((code = rows.step()) == SQLITE_ROW) {
       if (std::ssize(out) == kMaxAdapters) return file_.wrong("lists too many adapters");
-      RegisteredAdapter one{
-          .name = rows.text(0), .path = rows.text(1), .pinned = rows.number(2) != 0, .added_unix_s = rows.number(3)};
+      RegisteredAdapter one = adapter_of(rows);
       if (Status name = check(one); !name.ok()) return file_.wrong("lists what is no adapter: " + name.message());
       out.push_back(std::move(one));
     }
@@ -62,13 +61,14 @@ class SqliteAdapters final : public RegisteredAdapters {
     return out;
   }
 
-  Result<bool> contains(std::string_view name) override {
+  Result<std::optional<RegisteredAdapter>> find(std::string_view name) override {
     const std::lock_guard lock(mutex_);
-    SqliteStatement row(file_.db(), "SELECT 1 FROM adapters WHERE name = ?1");
+    SqliteStatement row(file_.db(), "SELECT name, path, pinned, added_unix_s FROM adapters WHERE name = ?1");
     row.bind(1, name);
     const int code = row.step();
-    if (code != SQLITE_ROW && code != SQLITE_DONE) return file_.failure(code, "read");
-    return code == SQLITE_ROW;
+    if (code == SQLITE_DONE) return std::optional<RegisteredAdapter>();
+    if (code != SQLITE_ROW) return file_.failure(code, "read");
+    return std::optional(adapter_of(row));
   }
 
   Status put(const RegisteredAdapter& adapter) override {
@@ -153,6 +153,10 @@ class SqliteAdapters final : public RegisteredAdapters {
   }
 
  private:
+  static RegisteredAdapter adapter_of(SqliteStatement& row) {
+    return {.name = row.text(0), .path = row.text(1), .pinned = row.number(2) != 0, .added_unix_s = row.number(3)};
+  }
+
   struct LastGeneration {
     int64_t number = 0;
     std::string digest = {};

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,7 +43,7 @@ class RegisteredAdapters : public AdapterGenerations {
   static Result<std::unique_ptr<RegisteredAdapters>> open(const std::string& state_directory);
 
   virtual Result<std::vector<RegisteredAdapter>> all() = 0;  // sorted by name
-  virtual Result<bool> contains(std::string_view name) = 0;
+  virtual Result<std::optional<RegisteredAdapter>> find(std::string_view name) = 0;
   // Adds it, or puts it in the place of what has its name.
   virtual Status put(const RegisteredAdapter& adapter) = 0;
   // These do nothing, and are fine, when there is no such name: adapters of the command line are not registered.

@@ -63,7 +63,7 @@ bool Cors::is_preflight(const HttpRequest& head) const {
 
 HttpResponse Cors::preflight_answer(const HttpRequest& head) const {
   HttpResponse response{.status = 204};
-  response.headers.add("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+  response.headers.add("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS");
   // Names alone come back, so that a client's own headers do no harm: what a page may say here is what any program may.
   const std::string_view wanted = head.headers.get("Access-Control-Request-Headers");
   const bool is_list = !wanted.empty() && std::all_of(wanted.begin(), wanted.end(), [](char c) {

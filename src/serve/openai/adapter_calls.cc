@@ -7,7 +7,7 @@
 namespace choral::serve {
 namespace {
 
-constexpr size_t kMaxScales = 1024;
+constexpr size_t kMaxScales = 1024, kMaxFiles = 64;
 constexpr std::string_view kGeneration = R"({"type":"integer","minimum":0})";
 
 template <class Call>
@@ -22,12 +22,33 @@ Status refuse_generation(std::string_view name, const Json&, AdapterNameCall&) {
   return unsupported("'{}' goes with loading and unloading; a pin is for whatever the name stands for", name);
 }
 
+Status read_files(std::string_view name, const Json& json, BeginUploadCall& call) {
+  if (!json.is_array() || json.size() > kMaxFiles)
+    return invalid_argument(
+        R"('{}' must be a list such as [{{"name": "adapter_config.json", "bytes": 700}}], of at most {} files)", name, kMaxFiles);
+  for (const Json& entry : json) {
+    if (!entry.is_object() || entry.size() != 2 || !entry.contains("name") || !entry.contains("bytes"))
+      return invalid_argument(R"('{}': each must be an object such as {{"name": "adapter_config.json", "bytes": 700}})", name);
+    FileToCome& file = call.files.emplace_back();
+    CHORAL_RETURN_IF_ERROR(read_value("name", entry["name"], file.name));
+    CHORAL_RETURN_IF_ERROR(read_value("bytes", entry["bytes"], file.bytes));
+  }
+  return {};
+}
+
+constexpr Field<LoadAdapterCall> kPath{"lora_path", R"({"type":"string"})", read_member<LoadAdapterCall, &LoadAdapterCall::path>};
 constexpr std::array kLoadFields{
     Field<LoadAdapterCall>{"lora_name", R"({"type":"string"})", read_member<LoadAdapterCall, &LoadAdapterCall::name>},
-    Field<LoadAdapterCall>{"lora_path", R"({"type":"string"})", read_member<LoadAdapterCall, &LoadAdapterCall::path>},
     Field<LoadAdapterCall>{"load_inplace", R"({"type":"boolean"})", read_member<LoadAdapterCall, &LoadAdapterCall::load_inplace>},
     Field<LoadAdapterCall>{"pinned", R"({"type":"boolean"})", read_member<LoadAdapterCall, &LoadAdapterCall::pinned>},
     Field<LoadAdapterCall>{"expected_generation", kGeneration, read_generation<LoadAdapterCall>},
+};
+constexpr std::array kBeginFields{
+    Field<BeginUploadCall>{
+        "files",
+        R"({"type":"array","items":{"type":"object","required":["name","bytes"],"additionalProperties":false,"properties":)"
+        R"({"name":{"type":"string"},"bytes":{"type":"integer","minimum":1}}}})",
+        read_files},
 };
 
 constexpr Field<AdapterNameCall> kName{"lora_name", R"({"type":"string"})", read_member<AdapterNameCall, &AdapterNameCall::name>};
@@ -58,9 +79,25 @@ Result<AdapterNameCall> read_name(std::string_view body, std::span<const Field<A
 Result<LoadAdapterCall> read_load_adapter_call(std::string_view body, BodyNotes& notes) {
   LoadAdapterCall call;
   CHORAL_TRY(const Json json, parse_object(body, "the body"));
-  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kLoadFields, call)));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kLoadFields, call), table(std::span(&kPath, 1), call)));
   if (call.name.empty()) return missing("lora_name", notes);
   if (call.path.empty()) return missing("lora_path", notes);
+  return call;
+}
+
+Result<LoadAdapterCall> read_load_upload_call(std::string_view body, BodyNotes& notes) {
+  LoadAdapterCall call;
+  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kLoadFields, call)));
+  if (call.name.empty()) return missing("lora_name", notes);
+  return call;
+}
+
+Result<BeginUploadCall> read_begin_upload_call(std::string_view body, BodyNotes& notes) {
+  BeginUploadCall call;
+  CHORAL_TRY(const Json json, parse_object(body, "the body"));
+  CHORAL_RETURN_IF_ERROR(read_members(json, notes, table(kBeginFields, call)));
+  if (call.files.empty()) return missing("files", notes);
   return call;
 }
 
@@ -88,8 +125,12 @@ Result<std::vector<AdapterScale>> read_adapter_scales_call(std::string_view body
 }
 
 std::string load_adapter_schema() {
-  return schema_of(R"(["lora_name","lora_path"])", std::span<const Field<LoadAdapterCall>>(kLoadFields));
+  return schema_of(R"(["lora_name","lora_path"])", std::span<const Field<LoadAdapterCall>>(kLoadFields), std::span(&kPath, 1));
 }
+
+std::string load_upload_schema() { return schema_of(R"(["lora_name"])", std::span<const Field<LoadAdapterCall>>(kLoadFields)); }
+
+std::string begin_upload_schema() { return schema_of(R"(["files"])", std::span<const Field<BeginUploadCall>>(kBeginFields)); }
 
 std::string unload_adapter_schema() {
   return schema_of(R"(["lora_name"])", std::span<const Field<AdapterNameCall>>(kUnloadFields));

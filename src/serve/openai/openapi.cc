@@ -32,6 +32,7 @@ Json operation(const Endpoint& e, bool has_name) {
     json["parameters"] =
         list_of({{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}, {"minLength", 1}}}});
   }
+  if (e.method == "PUT") json["requestBody"] = {{"required", true}, {"content", {{"application/octet-stream", Json::object()}}}};
   if (!e.body_schema.empty()) json["requestBody"] = {{"required", true}, {"content", content(e.body_schema)}};
   json["responses"] = {{"200", {{"description", "the answer"}}},
                        {"default", {{"description", "what is wrong"}, {"content", content(error_schema(e.dialect))}}}};

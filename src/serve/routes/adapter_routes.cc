@@ -3,13 +3,16 @@
 #include <map>
 
 #include "base/clock.h"
+#include "lora/peft/adapter_name.h"
 #include "requests/engine_json.h"
 #include "serve/http/error_response.h"
 #include "serve/openai/adapter_calls.h"
 #include "serve/openai/json.h"
+#include "serve/routes/load_from.h"
 #include "serve/routes/read_body.h"
 #include "serve/routes/routes.h"
 #include "serve/service/adapter_header.h"
+#include "serve/service/client_text.h"
 
 namespace choral::serve {
 namespace {
@@ -48,23 +51,7 @@ void load(Service& service, LLM&, const Exchange& e, const LoadAdapterCall& call
   e->note_adapter(call.name);
   const auto place = service.adapter_path(call.path);
   if (!place.ok()) return e->respond(service.error(place.status(), "lora_path"));
-  const double begin = now_s();
-  const auto now = service.adapter_changes().load({.name = call.name, .path = *place, .pinned = call.pinned}, call.load_inplace,
-                                                  call.expected_generation);
-  const Status& loaded = now.status();
-  if (loaded.code() == Code::kAlreadyExists && call.expected_generation) return e->respond(stale(loaded));
-  if (loaded.code() == Code::kAlreadyExists) {
-    return e->respond(
-        error_response({.status = 400,
-                        .message = fmt::format("adapter '{}' is already loaded; send load_inplace to replace it", call.name),
-                        .code = "already_exists",
-                        .param = "lora_name"}));
-  }
-  if (!loaded.ok()) return e->respond(service.error(loaded, "lora_path"));
-  service.metrics()->adapter_loaded(now_s() - begin);
-  HttpResponse response = text_response(fmt::format("Success: LoRA adapter '{}' added successfully.", call.name));
-  add_adapter_header(now->name, now->generation, now->digest, response.headers);
-  e->respond(std::move(response));
+  e->respond(load_from(service, call, *place, "lora_path"));
 }
 
 void unload(Service& service, LLM&, const Exchange& e, const AdapterNameCall& call) {
@@ -86,7 +73,75 @@ void pin(Service& service, LLM&, const Exchange& e, const std::string& name, boo
   e->respond(json_response(dumped(described(service, *adapter))));
 }
 
+// What it changes, as its files say now.
+void show_effect(Service& service, LLM& llm, const Exchange& e, const std::string& name) {
+  if (!lora::check_adapter_name(name).ok()) return unknown_adapter(service, e, name);
+  const auto layers = llm.adapter_layers(name);
+  if (layers.status().code() == Code::kNotFound) return unknown_adapter(service, e, name);
+  if (!layers.ok()) {
+    ApiError error = api_error(layers.status());
+    error.message = service.for_clients(error.message);
+    return e->respond(error_response(adapter_error(std::move(error))));
+  }
+  Json modules = Json::array();
+  for (const auto& layer : *layers) modules.push_back(requests::adapter_layer_json(layer));
+  e->respond(json_response(dumped({{"object", "adapter_effect"}, {"name", name}, {"modules", std::move(modules)}})));
+}
+
+void show_adapter(Service& service, const Exchange& e, const std::string& name) {
+  const auto all = service.all_adapters();
+  const auto found = std::ranges::find(all, name, &AdapterInfo::name);
+  if (found == all.end()) return unknown_adapter(service, e, name);
+  e->respond(json_response(dumped(described(service, *found))));
+}
+
+// Of an error about files that lie there: the client knows which adapter it sent, or named.
+Status without_place(const Status& status, const std::string& place) {
+  std::string message = status.message();
+  replace_all(message, fmt::format(" ({})", place), "");
+  replace_all(message, place + "/", "");
+  return Status(status.code(), std::move(message));
+}
+
+// Null: none are taken.
+Json room_for_uploads(const Service& service) {
+  const AdapterUploads* const uploads = service.adapter_uploads();
+  if (uploads == nullptr) return nullptr;
+  return {{"held_bytes", uploads->held_bytes()}, {"most_bytes", uploads->most_bytes()}};
+}
+
 }  // namespace
+
+HttpResponse already_loaded(const std::string& name) {
+  return error_response({.status = 400,
+                         .message = fmt::format("adapter '{}' is already loaded; send load_inplace to replace it", name),
+                         .code = "already_exists",
+                         .param = "lora_name"});
+}
+
+HttpResponse load_from(Service& service, const LoadAdapterCall& call, const std::string& place, std::string_view param) {
+  const double begin = now_s();
+  const auto now = service.adapter_changes().load({.name = call.name, .path = place, .pinned = call.pinned}, call.load_inplace,
+                                                  call.expected_generation);
+  const Status& loaded = now.status();
+  if (loaded.code() == Code::kAlreadyExists && call.expected_generation) return stale(loaded);
+  if (loaded.code() == Code::kAlreadyExists) return already_loaded(call.name);
+  if (!loaded.ok()) return service.error(without_place(loaded, place), param);
+  service.metrics()->adapter_loaded(now_s() - begin);
+  HttpResponse response = text_response(fmt::format("Success: LoRA adapter '{}' added successfully.", call.name));
+  add_adapter_header(now->name, now->generation, now->digest, response.headers);
+  return response;
+}
+
+void get_adapter(Service& service, const Exchange& exchange, std::string_view path) {
+  constexpr std::string_view kEffect = "/effect";
+  if (!path.ends_with(kEffect))
+    return service.with_model(exchange,
+                              [&service, name = std::string(path)](LLM&, const Exchange& e) { show_adapter(service, e, name); });
+  path.remove_suffix(kEffect.size());
+  service.with_adapter_files(
+      exchange, [&service, name = std::string(path)](LLM& llm, const Exchange& e) { show_effect(service, llm, e, name); });
+}
 
 void list_adapters(Service& service, const Exchange& exchange) {
   service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
@@ -96,7 +151,8 @@ void list_adapters(Service& service, const Exchange& exchange) {
     e->respond(json_response(dumped({{"object", "list"},
                                      {"data", std::move(data)},
                                      {"resident_bytes", stats.adapter_bytes},
-                                     {"budget_bytes", stats.adapter_budget_bytes}})));
+                                     {"budget_bytes", stats.adapter_budget_bytes},
+                                     {"uploads", room_for_uploads(service)}})));
   });
 }
 

@@ -32,8 +32,17 @@ void show_engine(Service& service, const Exchange& exchange) {
   service.probe(exchange, [&service](LLM& llm, const Exchange& e) {
     Json model = requests::model_json(llm.info());
     for (auto& note : model["notes"]) note = service.for_clients(note.get<std::string>());
-    e->respond(json_response(
-        dumped({{"model", std::move(model)}, {"version", version()}, {"stats", requests::stats_json(llm.stats())}})));
+    const EngineActivity activity = llm.activity();
+    Json running = Json::array(), device_notes = Json::array();
+    for (const auto& answer : activity.running) running.push_back(requests::running_answer_json(answer));
+    for (const auto& note : llm.device_notes()) device_notes.push_back(service.for_clients(note));
+    e->respond(json_response(dumped({{"model", std::move(model)},
+                                     {"version", version()},
+                                     {"stats", requests::stats_json(llm.stats())},
+                                     {"running", std::move(running)},
+                                     {"waiting", activity.waiting},
+                                     {"waiting_adapters", activity.waiting_adapters},
+                                     {"device_notes", std::move(device_notes)}})));
   });
 }
 

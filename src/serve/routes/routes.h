@@ -67,12 +67,19 @@ void count_message_tokens(Service& service, const Exchange& exchange);
 
 // --- adapter_routes.cc ---
 void list_adapters(Service& service, const Exchange& exchange);
+void get_adapter(Service& service, const Exchange& exchange, std::string_view path);  // what follows /v1/lora_adapters/
 void load_adapter(Service& service, const Exchange& exchange);
 void unload_adapter(Service& service, const Exchange& exchange);
 void pin_adapter(Service& service, const Exchange& exchange);
 void unpin_adapter(Service& service, const Exchange& exchange);
 void list_adapter_scales(Service& service, const Exchange& exchange);  // llama.cpp's two
 void set_adapter_scales(Service& service, const Exchange& exchange);
+
+// --- upload_routes.cc ---  `path`: what follows /v1/adapter_uploads/
+void begin_upload(Service& service, const Exchange& exchange);
+void put_upload(Service& service, const Exchange& exchange, std::string_view path);
+void load_upload(Service& service, const Exchange& exchange, std::string_view path);
+void drop_upload(Service& service, const Exchange& exchange, std::string_view path);
 
 // --- console_routes.cc ---
 void console_page(Service& service, const Exchange& exchange);

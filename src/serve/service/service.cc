@@ -73,10 +73,17 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
     CHORAL_TRY(service->batches_,
                BatchStore::open(o.state_directory, {.bytes = o.stored_file_bytes, .is_shared = service->keys_->several()}));
   }
+  if (!o.state_directory.empty()) {
+    CHORAL_TRY(service->uploads_, AdapterUploads::open(o.state_directory, {.bytes = o.sent_adapter_bytes}));
+    CHORAL_RETURN_IF_ERROR(service->drop_lost_uploads());
+  } else if (o.sent_adapter_bytes > 0) {
+    return invalid_argument("--store-adapters needs --state-dir, the folder that they are kept in");
+  }
   service->numbers_ = std::make_unique<AdapterNumbers>(service->registered_.get());
   CHORAL_RETURN_IF_ERROR(service->numbers_->read());
   CHORAL_TRY(service->readers_, WorkQueue::make("the threads that read requests", o.readers, kMostUnread));
   CHORAL_TRY(service->adapter_calls_, WorkQueue::make("the threads that change adapters", kAdapterThreads, kMostUnread));
+  CHORAL_TRY(service->adapter_readers_, WorkQueue::make("the thread that looks into adapters", 1, kMostUnread));
   CHORAL_TRY(service->grammar_readers_,
              WorkQueue::make("the threads that read requests with grammars", kGrammarThreads, kMostUnread));
   CHORAL_TRY(service->text_calls_, WorkQueue::make("the thread that tokenises", 1, kMostUnread));
@@ -87,6 +94,16 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
 }
 
 Service::~Service() { stop(); }
+
+// What a server that was killed had taken in and not registered yet.
+Status Service::drop_lost_uploads() {
+  CHORAL_TRY(const auto registered, registered_->all());
+  std::vector<std::string> kept;
+  for (const auto& adapter : registered) kept.push_back(adapter.path);
+  return uploads_->keep_only(kept);
+}
+
+AdapterUploads* Service::adapter_uploads() const { return options_.sent_adapter_bytes > 0 ? uploads_.get() : nullptr; }
 
 Status Service::choose_scores(const ModelInfo& info) {
   const bool has_head = info.class_labels.size() == 1;
@@ -114,7 +131,7 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   most_waiting_ = options.max_waiting;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
-  changes_ = std::make_unique<AdapterChanges>(llm, registered_.get());
+  changes_ = std::make_unique<AdapterChanges>(llm, registered_.get(), uploads_.get());
   std::vector<std::string> given;  // have the first numbers, in the order of the command line
   for (const auto& adapter : options.adapters) given.push_back(adapter.name);
   numbers_->add(given);
@@ -153,7 +170,8 @@ Status Service::watch_root() {
 }
 
 void Service::stop() {
-  for (const auto* queue : {&readers_, &grammar_readers_, &adapter_calls_, &text_calls_, &probes_, &writers_}) {
+  for (const auto* queue :
+       {&readers_, &grammar_readers_, &adapter_calls_, &adapter_readers_, &text_calls_, &probes_, &writers_}) {
     if (*queue) (*queue)->stop();
   }
   watcher_.reset();  // which requests that are being read may list
@@ -352,6 +370,7 @@ void Service::with_engine(Exchange exchange, Work work) {
 
 void Service::with_model(Exchange exchange, Work work) { run(*readers_, std::move(exchange), std::move(work)); }
 void Service::with_adapters(Exchange exchange, Work work) { run(*adapter_calls_, std::move(exchange), std::move(work)); }
+void Service::with_adapter_files(Exchange exchange, Work work) { run(*adapter_readers_, std::move(exchange), std::move(work)); }
 void Service::with_grammar(Exchange exchange, Work work) { run(*grammar_readers_, std::move(exchange), std::move(work)); }
 void Service::with_text(Exchange exchange, Work work) { run(*text_calls_, std::move(exchange), std::move(work)); }
 void Service::probe(Exchange exchange, Work work) { run(*probes_, std::move(exchange), std::move(work)); }

@@ -16,6 +16,7 @@
 #include "requests/unknown_fields.h"
 #include "serve/adapters/adapter_changes.h"
 #include "serve/adapters/adapter_numbers.h"
+#include "serve/adapters/adapter_uploads.h"
 #include "serve/adapters/registered_adapters.h"
 #include "serve/adapters/root_watcher.h"
 #include "serve/answers/template_tools.h"
@@ -55,6 +56,7 @@ struct ServiceOptions {
   std::string state_directory = {};            // where registered adapters survive a restart; empty: they do not
   int64_t stored_response_bytes = 0;           // that responses may take there; 0: none are kept
   int64_t stored_file_bytes = 0;               // that files and batches may take there; 0: none are kept
+  int64_t sent_adapter_bytes = 0;              // that adapters which clients send may take there; 0: none are taken
   std::vector<AdapterUse> base_adapters = {};  // at first: base_adapters()
   std::string api_key_file = {};               // keys/api_keys.h; no key at all: everybody may ask
   std::vector<std::string> api_keys = {};
@@ -110,6 +112,8 @@ class Service : private LiveAnswer::Owner {
   void with_grammar(Exchange exchange, Work work);
   // The same on a thread of its own, for texts and tokens that no answer comes of: they make no request wait.
   void with_text(Exchange exchange, Work work);
+  // The same on a thread of its own, for what takes an adapter's files to be read once more.
+  void with_adapter_files(Exchange exchange, Work work);
   // The same on a thread of its own: for figures, which are wanted most when readers are busy.
   void probe(Exchange exchange, Work work);
   // Why nothing can be computed; at once, from any thread. Fine where the engine lives.
@@ -162,6 +166,7 @@ class Service : private LiveAnswer::Owner {
   std::string owner(const HttpRequest& head) const;
 
   AdapterChanges& adapter_changes() const { return *changes_; }
+  AdapterUploads* adapter_uploads() const;  // null: none are taken
   AdapterNumbers& adapter_numbers() const { return *numbers_; }
   Metrics* metrics() const { return metrics_.get(); }
   // Those of the engine, and what lies in the adapter root and was never asked for, or cannot be. Sorted by name; `id` is
@@ -193,6 +198,7 @@ class Service : private LiveAnswer::Owner {
   HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
   std::shared_ptr<const HiddenPaths> hidden_paths(const LLM& llm) const;
   void reload_registered(LLM& llm);
+  Status drop_lost_uploads();
   Status watch_root();
   Status choose_scores(const ModelInfo& info);
 
@@ -215,11 +221,12 @@ class Service : private LiveAnswer::Owner {
   BackgroundExchanges background_;
   std::shared_ptr<AdapterGenerations> generations_;
   std::unique_ptr<AdapterNumbers> numbers_;
+  std::unique_ptr<AdapterUploads> uploads_;  // null: no state directory, so there are none
   std::unique_ptr<AdapterChanges> changes_;  // from attach() on
   std::unique_ptr<Metrics> metrics_;         // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
   mutable engine::HintBudget hints_;
-  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, grammar_readers_, text_calls_, writers_;
+  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, adapter_readers_, grammar_readers_, text_calls_, writers_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;

@@ -1,42 +1,28 @@
 // The adapters: where each one is and what it has done; loading, pinning, unloading; two beside each other.
 import { Component, h } from "preact";
+import { Adapter, AdapterList, compareAddress, kColumns } from "./adapter";
+import { AdapterDiff } from "./adapter_diff";
 import { json, text as callText } from "./api";
+import { EffectMaps } from "./effect_map";
+import { LoadForm } from "./load_form";
 import type { ViewProps } from "./main";
 import { bytesText, Dialog, IconButton, Notice, reasonOf } from "./parts";
-
-interface Adapter {
-  name: string;
-  generation: number;
-  digest: string | null;
-  state: string;
-  tier: string;
-  kind: string | null;
-  rank: number;
-  bytes: number;
-  pinned: boolean;
-  in_use: number;
-  loads: number;
-  requests: number;
-  last_use: number | null;
-  errors: number;
-  notes: string[];
-  error: string | null;
-}
-
-interface AdapterList {
-  data: Adapter[];
-  resident_bytes: number;
-  budget_bytes: number;
-}
+import { ChosenFiles, chooseFiles, droppedFiles, FileToSend } from "./sent_files";
+import { LoadFields, sendAdapter } from "./upload";
+import { UploadForm } from "./upload_form";
 
 interface State {
   adapters: Adapter[] | null;
   residentBytes: number;
   budgetBytes: number;
+  uploads: AdapterList["uploads"];
+  toSend: ChosenFiles | null;
+  sent: { bytes: number; of: number } | null; // while files are sent
   search: string;
   sort: keyof Adapter;
   isDescending: boolean;
   chosen: string[];
+  effects: string[]; // whose are shown
   toUnload: Adapter | null;
   isBusy: boolean;
   notice: { text: string; kind: "error" | "good" } | null;
@@ -48,113 +34,22 @@ const kPollMs = 4000,
 const kMostRows = 300;
 const kNone = "There are no adapters. Load one below, or start the server with --adapter-root.";
 const kNoUploads =
-  "Files are not sent to the server. Copy them to where it runs, into its adapter root if it has one, and load them by their path.";
-
-const kColumns: { field: keyof Adapter; title: string; isNumber?: boolean; show: (adapter: Adapter) => string }[] = [
-  { field: "state", title: "State", show: (a) => a.state },
-  { field: "kind", title: "Kind", show: (a) => a.kind ?? "–" },
-  { field: "rank", title: "Rank", isNumber: true, show: (a) => (a.rank > 0 ? String(a.rank) : "–") },
-  { field: "bytes", title: "Memory", isNumber: true, show: (a) => (a.bytes > 0 ? bytesText(a.bytes) : "–") },
-  { field: "generation", title: "Generation", isNumber: true, show: (a) => (a.generation > 0 ? String(a.generation) : "–") },
-  { field: "digest", title: "Content", show: (a) => a.digest?.slice(0, 12) ?? "–" },
-  { field: "requests", title: "Requests", isNumber: true, show: (a) => String(a.requests) },
-  { field: "errors", title: "Errors", isNumber: true, show: (a) => String(a.errors) },
-];
-
-const kCompared: { title: string; show: (adapter: Adapter) => string }[] = [
-  ...kColumns.filter(({ field }) => field !== "digest"),
-  { title: "Content (SHA-256)", show: (a) => a.digest ?? "–" },
-  { title: "Pinned", show: (a) => (a.pinned ? "yes" : "no") },
-  { title: "Loads", show: (a) => String(a.loads) },
-  { title: "Last use", show: (a) => (a.last_use ? new Date(a.last_use * 1000).toLocaleString() : "–") },
-  { title: "Notes", show: (a) => a.notes.join("; ") || "–" },
-];
-
-function LoadForm({
-  isBusy,
-  onLoad,
-}: {
-  isBusy: boolean;
-  onLoad: (name: string, path: string, pinned: boolean, inPlace: boolean) => void;
-}) {
-  const submit = (event: Event) => {
-    event.preventDefault();
-    const form = (event.target as HTMLFormElement).elements;
-    const input = (name: string) => form.namedItem(name) as HTMLInputElement;
-    onLoad(input("name").value.trim(), input("path").value.trim(), input("pinned").checked, input("inplace").checked);
-  };
-  return (
-    <form class="card load-form" aria-label="Load an adapter" onSubmit={submit}>
-      <h2>Load an adapter</h2>
-      <div class="row wrap">
-        <label class="field">
-          <span>Name</span>
-          <input name="name" required autocomplete="off" />
-        </label>
-        <label class="field grow">
-          <span>Path on the server (of a folder, or in the adapter root)</span>
-          <input name="path" required autocomplete="off" />
-        </label>
-        <label class="check">
-          <input type="checkbox" name="pinned" /> Pinned
-        </label>
-        <label class="check">
-          <input type="checkbox" name="inplace" /> Replace one of that name
-        </label>
-        <button type="submit" class="primary" disabled={isBusy}>
-          Load
-        </button>
-      </div>
-    </form>
-  );
-}
-
-function compareAddress(names: string[]): string {
-  return `#compare?${names.map(encodeURIComponent).join(",")}`;
-}
-
-function Diff({ pair }: { pair: Adapter[] }) {
-  return (
-    <section class="card" aria-label="Two adapters beside each other">
-      <h2>
-        {pair[0].name} and {pair[1].name}
-      </h2>
-      <div class="table-frame" tabIndex={0} role="region" aria-label="What differs">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">What</th>
-              <th scope="col">{pair[0].name}</th>
-              <th scope="col">{pair[1].name}</th>
-            </tr>
-          </thead>
-          <tbody>
-            {kCompared.map(({ title, show }) => (
-              <tr key={title} class={show(pair[0]) === show(pair[1]) ? "" : "changed"}>
-                <th scope="row">{title}</th>
-                <td>{show(pair[0])}</td>
-                <td>{show(pair[1])}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-      <p class="faint">
-        What they do to an answer, token by token: <a href={compareAddress(pair.map((a) => a.name))}>compare their answers</a>.
-      </p>
-    </section>
-  );
-}
+  "This server takes no files (--state-dir and --store-adapters let it). Copy them to where it runs, into its adapter root if it has " +
+  "one, and load them by their path.";
 
 export class AdaptersView extends Component<ViewProps, State> {
   state: State = {
     adapters: null,
     residentBytes: 0,
     budgetBytes: 0,
+    uploads: null,
+    toSend: null,
+    sent: null,
     search: "",
     sort: "name",
     isDescending: false,
     chosen: [],
+    effects: [],
     toUnload: null,
     isBusy: false,
     notice: null,
@@ -162,6 +57,7 @@ export class AdaptersView extends Component<ViewProps, State> {
   };
   private timer: ReturnType<typeof setTimeout> | undefined;
   private isGone = false;
+  private stopping: AbortController | null = null; // of what is sent
 
   componentDidMount() {
     this.poll();
@@ -170,6 +66,7 @@ export class AdaptersView extends Component<ViewProps, State> {
   componentWillUnmount() {
     this.isGone = true;
     clearTimeout(this.timer);
+    this.stopping?.abort();
   }
 
   private poll = async () => {
@@ -181,28 +78,31 @@ export class AdaptersView extends Component<ViewProps, State> {
 
   private async list() {
     try {
-      const { data, resident_bytes, budget_bytes } = await json<AdapterList>("v1/lora_adapters");
+      const { data, resident_bytes, budget_bytes, uploads } = await json<AdapterList>("v1/lora_adapters");
       if (this.isGone) return;
-      this.setState({ adapters: data, residentBytes: resident_bytes, budgetBytes: budget_bytes });
+      this.setState({ adapters: data, residentBytes: resident_bytes, budgetBytes: budget_bytes, uploads });
     } catch (failure) {
       if (this.isGone) return;
       this.setState({ notice: { text: `The adapters could not be listed: ${reasonOf(failure)}`, kind: "error" } });
     }
   }
 
-  // Does it, says how it went, and shows what is there now.
-  private change = async (path: string, body: object, done: string) => {
+  // Does it, says how it went, and shows what is there now. True: it went well.
+  private async doing(work: () => Promise<unknown>, done: string): Promise<boolean> {
     this.setState({ isBusy: true, notice: null });
     let notice: State["notice"] = { text: done, kind: "good" };
     try {
-      await callText(path, { body });
+      await work();
       this.props.reload();
     } catch (failure) {
       notice = { text: reasonOf(failure), kind: "error" };
     }
     await this.list();
-    this.setState({ isBusy: false, toUnload: null, notice });
-  };
+    if (!this.isGone) this.setState({ isBusy: false, toUnload: null, notice });
+    return notice!.kind === "good";
+  }
+
+  private change = (path: string, body: object, done: string) => this.doing(() => callText(path, { body }), done);
 
   private load = (name: string, path: string, pinned: boolean, inPlace: boolean) =>
     this.change(
@@ -224,6 +124,40 @@ export class AdaptersView extends Component<ViewProps, State> {
       { lora_name: name },
       pinned ? `${name} may leave the memory now.` : `${name} stays in memory.`,
     );
+
+  // --- files ---
+
+  private take = async (folder: string, files: File[]) => {
+    if (!this.state.uploads) return this.setState({ notice: { text: kNoUploads, kind: "error" } });
+    try {
+      this.setState({ toSend: await chooseFiles(folder, files), notice: null });
+    } catch (failure) {
+      this.setState({ toSend: null, notice: { text: reasonOf(failure), kind: "error" } });
+    }
+  };
+
+  private dropped = async (event: DragEvent) => {
+    event.preventDefault();
+    this.setState({ isOver: false });
+    const { folder, files } = await droppedFiles(event.dataTransfer);
+    await this.take(folder, files);
+  };
+
+  private send = async (files: FileToSend[], fields: LoadFields) => {
+    const of = files.reduce((bytes, file) => bytes + file.content.size, 0);
+    const stopping = (this.stopping = new AbortController());
+    this.setState({ sent: { bytes: 0, of } });
+    const onSent = (bytes: number) => !this.isGone && this.setState({ sent: { bytes, of } });
+    const work = () =>
+      sendAdapter(files, fields, onSent, stopping.signal).catch((failure) => {
+        throw stopping.signal.aborted ? new Error("Stopped; the server keeps nothing of it.") : failure;
+      });
+    const isDone = await this.doing(work, `${fields.lora_name} was sent and loaded.`);
+    this.stopping = null;
+    if (!this.isGone) this.setState({ sent: null, toSend: isDone ? null : this.state.toSend });
+  };
+
+  // --- drawing ---
 
   private rows({ adapters, search, sort, isDescending }: State): Adapter[] {
     const wanted = search.trim().toLowerCase();
@@ -257,7 +191,11 @@ export class AdaptersView extends Component<ViewProps, State> {
     );
   }
 
-  private renderRow(adapter: Adapter, { chosen, isBusy }: State) {
+  private showEffect(names: string[]) {
+    this.setState({ effects: names });
+  }
+
+  private renderRow(adapter: Adapter, { chosen, effects, isBusy }: State) {
     const isChosen = chosen.includes(adapter.name);
     return (
       <tr key={adapter.name}>
@@ -291,6 +229,16 @@ export class AdaptersView extends Component<ViewProps, State> {
           </td>
         ))}
         <td class="actions">
+          <IconButton
+            icon="heat"
+            label={`Effect of ${adapter.name} by layer`}
+            pressed={effects.includes(adapter.name)}
+            onClick={() =>
+              this.showEffect(
+                effects.includes(adapter.name) ? effects.filter((name) => name !== adapter.name) : [...effects, adapter.name],
+              )
+            }
+          />
           <IconButton
             icon="pin"
             label={adapter.pinned ? `Unpin ${adapter.name}` : `Pin ${adapter.name}`}
@@ -335,24 +283,14 @@ export class AdaptersView extends Component<ViewProps, State> {
   }
 
   render(_: ViewProps, state: State) {
-    const { adapters, residentBytes, budgetBytes, search, chosen, toUnload, isBusy, notice, isOver } = state;
+    const { adapters, residentBytes, budgetBytes, uploads, search, chosen, effects, toUnload, isBusy, notice, isOver } = state;
     const pair = chosen
       .map((name) => adapters?.find((adapter) => adapter.name === name))
       .filter((a): a is Adapter => a !== undefined);
-    const dropped = (event: Event) => {
-      event.preventDefault();
-      this.setState({
-        isOver: false,
-        notice: {
-          text: kNoUploads,
-          kind: "error",
-        },
-      });
-    };
     return (
       <div
         class={"adapters-view" + (isOver ? " over" : "")}
-        onDrop={dropped}
+        onDrop={this.dropped}
         onDragLeave={() => this.setState({ isOver: false })}
         onDragOver={(event: Event) => {
           event.preventDefault();
@@ -376,8 +314,7 @@ export class AdaptersView extends Component<ViewProps, State> {
                 onInput={(event: Event) => this.setState({ search: (event.target as HTMLInputElement).value })}
               />
               <span class="faint">
-                {adapters.length} adapters,
-                {bytesText(residentBytes)} of {bytesText(budgetBytes)} in use
+                {`${adapters.length} adapters, ${bytesText(residentBytes)} of ${bytesText(budgetBytes)} in use`}
               </span>
               <span class="grow" />
               {chosen.length > 0 && (
@@ -387,14 +324,33 @@ export class AdaptersView extends Component<ViewProps, State> {
               )}
             </div>
             {this.renderTable(state)}
-            {pair.length === 2 && <Diff pair={pair} />}
+            {effects.length > 0 && <EffectMaps names={effects} onClose={() => this.showEffect([])} />}
+            {pair.length === 2 && <AdapterDiff pair={pair} onEffects={() => this.showEffect(pair.map((a) => a.name))} />}
             {pair.length < 2 && <p class="faint">Choose two to see what differs between them.</p>}
+            {uploads ? (
+              <UploadForm
+                key={state.toSend?.label ?? ""}
+                room={uploads.most_bytes - uploads.held_bytes}
+                names={adapters.map((a) => a.name)}
+                chosen={state.toSend}
+                sent={state.sent}
+                isBusy={isBusy}
+                onChoose={this.take}
+                onSend={this.send}
+                onCancel={() => (this.stopping ? this.stopping.abort() : this.setState({ toSend: null }))}
+              />
+            ) : (
+              <p class="faint">{kNoUploads}</p>
+            )}
             <LoadForm isBusy={isBusy} onLoad={this.load} />
           </div>
         )}
         {toUnload && (
           <Dialog title={`Unload ${toUnload.name}?`} onClose={() => this.setState({ toUnload: null })}>
-            <p>Requests in flight keep it to their end; later ones are refused. Its files stay.</p>
+            <p>
+              Requests in flight keep it to their end; later ones are refused. Its files stay, unless they were sent to this
+              server by a client: those are deleted.
+            </p>
             <div class="row end">
               <button type="button" class="quiet" onClick={() => this.setState({ toUnload: null })}>
                 Keep it

@@ -43,7 +43,9 @@ function wantKey(wasWrong: boolean): Promise<void> {
 // --- calls ---
 
 interface Call {
-  body?: unknown;
+  method?: string; // else POST of what has a body
+  body?: unknown; // JSON
+  bytes?: Blob;
   signal?: AbortSignal;
 }
 
@@ -57,15 +59,16 @@ async function errorOf(response: Response): Promise<ApiError> {
   }
 }
 
-async function send(path: string, { body, signal }: Call): Promise<Response> {
+async function send(path: string, { method, body, bytes, signal }: Call): Promise<Response> {
   const headers: Record<string, string> = {};
   if (key !== null) headers["Authorization"] = "Bearer " + key;
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (bytes !== undefined) headers["Content-Type"] = "application/octet-stream";
   try {
     return await fetch(new URL(path, document.baseURI), {
-      method: body === undefined ? "GET" : "POST",
+      method: method ?? (body === undefined ? "GET" : "POST"),
       headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: bytes ?? (body === undefined ? undefined : JSON.stringify(body)),
       signal,
       credentials: "omit",
       cache: "no-store",

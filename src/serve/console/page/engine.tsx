@@ -3,6 +3,7 @@ import { Component, h } from "preact";
 import { json, text as callText } from "./api";
 import { BarChart, LineChart } from "./charts";
 import { Inspector } from "./inspector";
+import { LiveBatch, Running } from "./live_batch";
 import type { ViewProps } from "./main";
 import { byLabel, Metrics, readMetrics, sum } from "./metrics";
 import { bytesText, Notice, reasonOf, secondsText } from "./parts";
@@ -23,6 +24,10 @@ interface Engine {
     cpu_level: string;
     notes: string[];
   };
+  running: Running[];
+  waiting: number;
+  waiting_adapters: string[];
+  device_notes: string[];
 }
 
 // One look at the metrics; rates are over the time since the look before.
@@ -101,14 +106,8 @@ export class EngineView extends Component<ViewProps, State> {
   private isGone = false;
   private lastAt = 0;
 
-  async componentDidMount() {
+  componentDidMount() {
     this.poll();
-    try {
-      const engine = await json<Engine>("v1/engine");
-      if (!this.isGone) this.setState({ engine });
-    } catch (failure) {
-      if (!this.isGone) this.setState({ error: reasonOf(failure) });
-    }
   }
 
   componentWillUnmount() {
@@ -118,9 +117,13 @@ export class EngineView extends Component<ViewProps, State> {
 
   private poll = async () => {
     try {
-      if (!document.hidden) this.take(readMetrics(await callText("metrics")));
+      if (!document.hidden) {
+        const [engine, metrics] = await Promise.all([json<Engine>("v1/engine"), callText("metrics")]);
+        if (!this.isGone) this.setState({ engine });
+        this.take(readMetrics(metrics));
+      }
     } catch (failure) {
-      if (!this.isGone) this.setState({ error: `The metrics could not be read: ${reasonOf(failure)}` });
+      if (!this.isGone) this.setState({ error: `The engine's state could not be read: ${reasonOf(failure)}` });
     }
     if (!this.isGone) this.timer = setTimeout(this.poll, kPollMs);
   };
@@ -159,13 +162,17 @@ export class EngineView extends Component<ViewProps, State> {
     );
   }
 
-  private renderChoices({ model }: Engine, metrics: Metrics | null) {
-    const fallbacks = metrics ? sum(metrics, "choral:fallbacks") : 0;
+  private renderChoices({ model, device_notes }: Engine) {
     return (
       <section class="card" aria-label="Choices and fallbacks">
         <h2>What it chose, and what fell back</h2>
-        {fallbacks > 0 && (
-          <Notice kind="error" text={`${fallbacks} changes of the device since the start; the log has the reasons.`} />
+        {device_notes.length > 0 && <h3>Since the start</h3>}
+        {device_notes.length > 0 && (
+          <ul class="problem">
+            {device_notes.map((note) => (
+              <li key={note}>{note}</li>
+            ))}
+          </ul>
         )}
         {model.notes.length === 0 ? (
           <p class="faint">Nothing had to be chosen, and nothing fell back.</p>
@@ -186,6 +193,7 @@ export class EngineView extends Component<ViewProps, State> {
         <h1>Engine</h1>
         {error && <Notice kind="error" text={error} onClose={() => this.setState({ error: null })} />}
         {engine && this.renderFacts(engine)}
+        {engine && <LiveBatch running={engine.running} waiting={engine.waiting} waitingFor={engine.waiting_adapters} />}
         <section class="charts" aria-label="The last two minutes">
           {kCharts.map(({ title, field, show, most }) => (
             <LineChart key={field} title={title} values={looks.map((l) => l[field])} show={show} most={most} />
@@ -206,7 +214,7 @@ export class EngineView extends Component<ViewProps, State> {
             <BarChart title="Mean time to the first token" bars={meanFirst(metrics)} show={(v) => secondsText(v * 1000)} />
           </section>
         )}
-        {engine && this.renderChoices(engine, metrics)}
+        {engine && this.renderChoices(engine)}
         <Inspector adapters={adapters} />
       </div>
     );

@@ -33,6 +33,7 @@ const kIcons = {
   dark: "M20 14A8 8 0 1 1 10 4a6.5 6.5 0 0 0 10 10z",
   edit: "M4 20l1-4L16 5l3 3L8 19z",
   file: "M7 3h7l5 5v13H7zM14 3v5h5",
+  heat: "M4 4h16v16H4zM4 9.3h16M4 14.7h16M9.3 4v16M14.7 4v16",
   key: "M11 12a4 4 0 1 1-8 0 4 4 0 0 1 8 0zM11 12h10v4M17 12v3",
   left: "M14 6l-6 6 6 6",
   light:
