@@ -426,6 +426,10 @@ class EngineTest(Console):
         self.assertEqual(page.locator(".prompt-tokens li > span").all_inner_texts(), [str(token) for token in tokens])
         page.get_by_role("button", name="Ask and time it").click()
         page.get_by_text("Whole answer").wait_for()
+        page.get_by_label("With the chat template").uncheck()
+        page.get_by_role("button", name="Ask and time it").click()
+        page.get_by_text("Whole answer").wait_for()
+        self.assertEqual(self.bodies("v1/completions")[0]["prompt"], "What is the capital of France?")
 
     def test_who_is_in_the_batch(self):
         page = self.start("#engine")
@@ -457,6 +461,13 @@ class PlainModelTest(browser.BrowserTest):
         self.assertEqual(self.bodies("v1/completions")[0]["prompt"], "Once upon a time")
         self.assertNotEqual(page.locator(".message.assistant .markdown").inner_text(), "")
         self.assertEqual(page.locator(".message.assistant").get_by_role("alert").count(), 0)
+
+    def test_looked_into(self):
+        page = self.open(self.server.port, "#engine")
+        page.get_by_role("button", name="Show its tokens").click()
+        page.locator(".prompt-tokens li").first.wait_for()
+        page.get_by_role("button", name="Ask and time it").click()
+        page.get_by_text("Whole answer").wait_for()
 
     def test_compared_too(self):
         page = self.open(self.server.port, "#compare")

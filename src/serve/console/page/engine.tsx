@@ -187,7 +187,7 @@ export class EngineView extends Component<ViewProps, State> {
     );
   }
 
-  render({ adapters }: ViewProps, { engine, metrics, looks, error }: State) {
+  render({ adapters, hasTemplate }: ViewProps, { engine, metrics, looks, error }: State) {
     return (
       <div class="engine-view">
         <h1>Engine</h1>
@@ -215,7 +215,7 @@ export class EngineView extends Component<ViewProps, State> {
           </section>
         )}
         {engine && this.renderChoices(engine)}
-        <Inspector adapters={adapters} />
+        <Inspector adapters={adapters} hasTemplate={hasTemplate} />
       </div>
     );
   }

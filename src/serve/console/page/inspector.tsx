@@ -3,6 +3,7 @@ import { Component, h } from "preact";
 import { Answer, ask, newAnswer, speed } from "./answers";
 import { json } from "./api";
 import { LineChart } from "./charts";
+import { conversation } from "./conversation";
 import { CheckBox, Notice, reasonOf, secondsText, TextField } from "./parts";
 import { visible } from "./token_text";
 import { VoicePicker } from "./voice_picker";
@@ -32,11 +33,16 @@ function spelled(text: string): string {
 const kMostShown = 1500; // tokens
 const kMostTokens = 64; // of the answer
 
-export class Inspector extends Component<{ adapters: string[] }, State> {
+interface Props {
+  adapters: string[];
+  hasTemplate: boolean;
+}
+
+export class Inspector extends Component<Props, State> {
   state: State = {
     voice: kBase,
     prompt: "What is the capital of France?",
-    isChat: true,
+    isChat: this.props.hasTemplate,
     tokens: null,
     answer: null,
     isBusy: false,
@@ -63,13 +69,13 @@ export class Inspector extends Component<{ adapters: string[] }, State> {
   };
 
   private send = async () => {
-    const { voice, prompt } = this.state;
+    const { voice, prompt, isChat } = this.state;
     const answer = newAnswer();
     this.stopping = new AbortController();
     this.setState({ isBusy: true, answer, error: null });
     const body = {
       ...voiceFields(voice),
-      messages: [{ role: "user", content: prompt }],
+      ...conversation([{ role: "user", content: prompt }], isChat),
       temperature: 0,
       max_tokens: kMostTokens,
     };
@@ -109,7 +115,7 @@ export class Inspector extends Component<{ adapters: string[] }, State> {
     );
   }
 
-  render({ adapters }: { adapters: string[] }, { voice, prompt, isChat, tokens, answer, isBusy, error }: State) {
+  render({ adapters, hasTemplate }: Props, { voice, prompt, isChat, tokens, answer, isBusy, error }: State) {
     const isEmpty = prompt.trim() === "";
     return (
       <section class="card stack" aria-label="Request inspector">
@@ -122,7 +128,7 @@ export class Inspector extends Component<{ adapters: string[] }, State> {
         />
         <TextField label="Prompt" rows={2} text={prompt} onText={(text) => this.setState({ prompt: text })} />
         <div class="row wrap">
-          <CheckBox label="With the chat template" isOn={isChat} onSwitch={() => this.setState({ isChat: !isChat })} />
+          <CheckBox label="With the chat template" isOn={isChat} disabled={!hasTemplate} onSwitch={() => this.setState({ isChat: !isChat })} />
           <span class="grow" />
           <button type="button" disabled={isBusy || isEmpty} onClick={this.tokenize}>
             Show its tokens
