@@ -53,6 +53,8 @@ void add_diff(CLI::App& app, Command& command) {
   sub->add_flag("--chat", flags->chat, "put the prompt through the model's chat template as the user's message");
   sub->add_option("--system", flags->system, "the system's message; implies --chat")->type_name("TEXT");
   sub->add_flag("--json", flags->json, "one record a prompt");
+  sub->add_option("--html", flags->html, "also a page of it, one file: with what the adapters change, by layer and module")
+      ->type_name("FILE");
   add_sampling_flags(*sub, flags->sampling);
   add_engine_flags(*sub, flags->engine);
   sub->callback([flags, &command] { command.run = [flags] { return diff_adapters(*flags); }; });

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "adapter_changes.h"
 #include "answer_layout.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "batch.h"
+#include "html_page.h"
 #include "interrupts.h"
 #include "output_file.h"
 #include "serve/usual_sampling.h"
@@ -67,8 +69,19 @@ Json answer_json(const Voice& voice, const RequestOutput& output) {
           {"finish_reason", finish_reason_name(c.finish_reason)}};
 }
 
-Status print_diff(const LLM& llm, const std::string& prompt, const Voice& first, const RequestOutput& a, const Voice& second,
-                  const RequestOutput& b, bool json) {
+// The answers to one prompt, which live as long as the run's outputs.
+struct ComparedPair {
+  const std::string& prompt;
+  const Voice& first;
+  const Completion& a;
+  const Voice& second;
+  const Completion& b;
+  std::optional<Parting> at;
+  Json record;  // what --json prints
+};
+
+Result<ComparedPair> compare_pair(const LLM& llm, const std::string& prompt, const Voice& first, const RequestOutput& a,
+                                  const Voice& second, const RequestOutput& b) {
   CHORAL_RETURN_IF_ERROR(Status(a.status).while_(first.name));
   CHORAL_RETURN_IF_ERROR(Status(b.status).while_(second.name));
   const Completion &x = a.completions.at(0), &y = b.completions.at(0);
@@ -77,23 +90,53 @@ Status print_diff(const LLM& llm, const std::string& prompt, const Voice& first,
   if (at) {
     difference = {{"token", at->token}, {"a", token_json(llm, x, at->token)}, {"b", token_json(llm, y, at->token)}};
   }
-  if (json) {
-    const Json out{{"prompt", prompt},
-                   {"prompt_tokens", a.prompt_token_ids.size()},
-                   {"a", answer_json(first, a)},
-                   {"b", answer_json(second, b)},
-                   {"first_difference", difference}};
-    return print_out(out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  Json record{{"prompt", prompt},
+              {"prompt_tokens", a.prompt_token_ids.size()},
+              {"a", answer_json(first, a)},
+              {"b", answer_json(second, b)},
+              {"first_difference", std::move(difference)}};
+  return ComparedPair{prompt, first, x, second, y, at, std::move(record)};
+}
+
+std::string parting_words(const ComparedPair& pair) {
+  if (!pair.at) return fmt::format("The same {} tokens.", pair.a.token_ids.size());
+  const Json& difference = pair.record["first_difference"];
+  return fmt::format("They part after {} tokens: {}, {}.", pair.at->token, token_words(pair.first.name, difference["a"]),
+                     token_words(pair.second.name, difference["b"]));
+}
+
+std::string pair_text(const ComparedPair& pair) {
+  const std::vector<NamedText> answers{{pair.first.name, marked(pair.a.text, pair.at)},
+                                       {pair.second.name, marked(pair.b.text, pair.at)}};
+  return lay_out(answers, terminal_columns()) + "\n" + parting_words(pair) + "\n";
+}
+
+HtmlAnswer pair_answer(const Voice& voice, const Completion& answer, const std::optional<Parting>& at) {
+  return {.name = voice.name,
+          .text = answer.text,
+          .parts_at = at ? std::optional(at->byte) : std::nullopt,
+          .facts = fmt::format("{} tokens, {}", answer.token_ids.size(), finish_reason_name(answer.finish_reason))};
+}
+
+void add_pair(const ComparedPair& pair, HtmlPage& to) {
+  to.add_heading("Prompt");
+  to.add_text(pair.prompt);
+  to.add_answers({pair_answer(pair.first, pair.a, pair.at), pair_answer(pair.second, pair.b, pair.at)});
+  to.add_text(parting_words(pair));
+}
+
+// What each adapter of the two voices changes, each once.
+Status add_changes(LLM& llm, const std::vector<const Voice*>& voices, HtmlPage& to) {
+  std::vector<AdapterChanges> all;
+  for (const Voice* voice : voices) {
+    for (const auto& use : voice->adapters) {
+      if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == use.name; })) continue;
+      CHORAL_TRY(auto layers, llm.adapter_layers(use.name));
+      all.push_back({use.name, std::move(layers)});
+    }
   }
-  const std::vector<NamedText> answers{{first.name, marked(x.text, at)}, {second.name, marked(y.text, at)}};
-  std::string out = lay_out(answers, terminal_columns());
-  if (at) {
-    out += fmt::format("\nThey part after {} tokens: {}, {}.\n", at->token, token_words(first.name, difference["a"]),
-                       token_words(second.name, difference["b"]));
-  } else {
-    out += fmt::format("\nThe same {} tokens.\n", x.token_ids.size());
-  }
-  return print_out(out);
+  add_adapter_changes(all, to);
+  return {};
 }
 
 }  // namespace
@@ -106,6 +149,7 @@ Status diff_adapters(const AdapterDiffFlags& flags) {
   CHORAL_TRY(auto options, engine_options(flags.engine));
   const auto known = known_adapters(options);
   for (const auto* voice : {&first, &second}) CHORAL_RETURN_IF_ERROR(check_voice(*voice, known, options.adapter_root));
+  CHORAL_TRY(const auto page_file, open_beside_report("--html", flags.html, flags.engine.quiet));
   CHORAL_TRY(const auto llm, load_llm(flags.engine, std::move(options)));
   SamplingParams sampling = serve::usual_sampling(*llm);
   sampling.max_tokens = kDefaultMaxTokens;
@@ -123,15 +167,22 @@ Status diff_adapters(const AdapterDiffFlags& flags) {
   std::vector<std::string> names;  // of one prompt's answers; of many only how many are there
   if (flags.prompts.size() == 1) names = {flags.first, flags.second};
   const BatchRun run = answer_together(*llm, *interrupts, std::move(requests), "answering", names, flags.engine.quiet);
+  HtmlPage page(fmt::format("choral adapter diff: {} and {}", first.name, second.name),
+                fmt::format("{}, level {}", llm->info().name, llm->info().cpu_level));
   for (size_t i = 0; i < flags.prompts.size(); ++i) {
     if (!flags.json && flags.prompts.size() > 1) {
       CHORAL_RETURN_IF_ERROR(print_out(fmt::format("{}[{}]\n", i > 0 ? "\n" : "", i + 1)));
     }
-    CHORAL_RETURN_IF_ERROR(
-        print_diff(*llm, flags.prompts[i], first, run.outputs[2 * i], second, run.outputs[2 * i + 1], flags.json));
+    CHORAL_TRY(const auto pair, compare_pair(*llm, flags.prompts[i], first, run.outputs[2 * i], second, run.outputs[2 * i + 1]));
+    const std::string line = pair.record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    CHORAL_RETURN_IF_ERROR(print_out(flags.json ? line : pair_text(pair)));
+    add_pair(pair, page);
   }
   if (!flags.engine.quiet) say("choral: {}\n", run.summary());
-  return run.cancelled ? interrupts->stopped() : Status();
+  if (run.cancelled) return interrupts->stopped();
+  if (page_file == nullptr) return {};
+  CHORAL_RETURN_IF_ERROR(add_changes(*llm, {&first, &second}, page).while_("--html"));
+  return write_html_file(page_file.get(), page);
 }
 
 }  // namespace choral::apps

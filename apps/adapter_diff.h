@@ -17,6 +17,7 @@ struct AdapterDiffFlags {
   std::string system;
   bool chat = false;
   bool json = false;
+  std::string html;
 };
 
 Status diff_adapters(const AdapterDiffFlags& flags);

@@ -10,6 +10,7 @@
 #include "answer_layout.h"
 #include "base/machine_facts.h"
 #include "bench_adapters.h"
+#include "bench_page.h"
 #include "bench_report.h"
 #include "command.h"
 #include "engine_flags.h"
@@ -36,6 +37,7 @@ struct BenchFlags {
   int context = 64;
   std::optional<int> steps;
   bool json = false;
+  std::string html;
   bool operators = false;
   bool quick = false;
   AdapterBenchFlags adapters;
@@ -87,6 +89,61 @@ Json adapters_json(const AdapterReport& report, const std::optional<LoadGapRepor
   return out;
 }
 
+// All that was found.
+struct Measured {
+  const tools::TimedModel& model;
+  const MachineFacts machine;
+  const BenchFlags& flags;
+  const BenchReport& steps;
+  const std::optional<AdapterReport>& adapters;
+  const std::optional<LoadGapReport>& gap;
+};
+
+std::string all_json(const Measured& m) {
+  Json all{{"model", m.model.name},
+           {"parameters", m.model.parameters},
+           {"weight_bytes", m.model.weight_bytes},
+           {"load_s", m.model.load_s},
+           {"cpu", m.machine.cpu_model},
+           {"cpu_level", m.model.cpu_level},
+           {"threads", m.model.threads},
+           {"device", m.model.device.empty() ? Json() : Json(m.model.device)},
+           {"context", m.flags.context}};
+  add_bench_report(m.steps, all);
+  all["adapters"] = m.adapters ? adapters_json(*m.adapters, m.gap) : Json();
+  all["notes"] = m.model.notes;
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string machine_words(const Measured& m) {
+  return fmt::format("{}{}, level {}, {} threads; decode with {} tokens of context",
+                     m.model.device.empty() ? "" : m.model.device + "; ", m.machine.cpu_model, m.model.cpu_level, m.model.threads,
+                     m.flags.context);
+}
+
+std::string model_words(const Measured& m) {
+  return fmt::format("{}, {:.0f}M parameters in {}, loaded in {:.1f} s", m.model.name,
+                     static_cast<double>(m.model.parameters) * 1e-6, size_text(m.model.weight_bytes), m.model.load_s);
+}
+
+std::string all_text(const Measured& m) {
+  const int columns = terminal_columns();
+  std::string out = wrap_hanging(fmt::format("{}\n{}\n", model_words(m), machine_words(m)), columns);
+  out += bench_report_text(m.steps, m.flags.operators, columns);
+  if (m.adapters) out += adapter_report_text(*m.adapters, m.flags.adapters, columns);
+  if (m.gap) out += wrap_hanging(load_gap_text(*m.gap), columns);
+  return out;
+}
+
+HtmlPage all_page(const Measured& m) {
+  HtmlPage page("choral bench: " + m.model.name, fmt::format("{}\n{}", model_words(m), machine_words(m)));
+  add_bench_report(m.steps, page);
+  if (m.adapters) add_adapter_report(*m.adapters, m.flags.adapters, page);
+  if (m.gap) page.add_text(load_gap_text(*m.gap));
+  page.add_folded("Choices and fallbacks", m.model.notes);
+  return page;
+}
+
 // Before and after the steps; where there are none the reason is kept.
 void measure_peaks(StepTimer& bench, kernels::MachinePeaks& to, BenchReport& report) {
   auto peaks = bench.measure_peaks();
@@ -134,6 +191,7 @@ Status run(BenchFlags flags) {
   if (!options.engine.model.empty() && !options.synthetic.empty()) return invalid_argument("give either a MODEL or --synthetic");
   options.synthetic_format = flags.format;
 
+  CHORAL_TRY(const auto page_file, open_beside_report("--html", flags.html, flags.engine.quiet));
   Progress progress(flags.engine.quiet);
   progress.update(options.synthetic.empty() ? "loading" : "making random weights", Progress::kUnknown);
   options.engine.on_progress = [&progress](const LoadProgress& p) {
@@ -156,34 +214,10 @@ Status run(BenchFlags flags) {
     progress.finish();
   }
 
-  const MachineFacts machine = machine_facts();
-  const auto& model = bench->model();
-  if (flags.engine.verbose) print_notes(model.notes);
-  if (flags.json) {
-    Json all{{"model", model.name},
-             {"parameters", model.parameters},
-             {"weight_bytes", model.weight_bytes},
-             {"load_s", model.load_s},
-             {"cpu", machine.cpu_model},
-             {"cpu_level", model.cpu_level},
-             {"threads", model.threads},
-             {"device", model.device.empty() ? Json() : Json(model.device)},
-             {"context", flags.context}};
-    add_bench_report(report, all);
-    all["adapters"] = adapters ? adapters_json(*adapters, gap) : Json();
-    all["notes"] = model.notes;
-    return print_out(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  }
-  const int columns = terminal_columns();
-  const std::string head = fmt::format(
-      "{}, {:.0f}M parameters in {}, loaded in {:.1f} s\n{}{}, level {}, {} threads; decode with {} tokens of context\n",
-      model.name, static_cast<double>(model.parameters) * 1e-6, size_text(model.weight_bytes), model.load_s,
-      model.device.empty() ? "" : model.device + "; ", machine.cpu_model, model.cpu_level, model.threads, flags.context);
-  CHORAL_RETURN_IF_ERROR(print_out(wrap_hanging(head, columns)));
-  CHORAL_RETURN_IF_ERROR(print_out(bench_report_text(report, flags.operators, columns)));
-  if (adapters) CHORAL_RETURN_IF_ERROR(print_out(adapter_report_text(*adapters, flags.adapters, columns)));
-  if (gap) CHORAL_RETURN_IF_ERROR(print_out(wrap_hanging(load_gap_text(*gap), columns)));
-  return {};
+  if (flags.engine.verbose) print_notes(bench->model().notes);
+  const Measured measured{bench->model(), machine_facts(), flags, report, adapters, gap};
+  CHORAL_RETURN_IF_ERROR(print_out(flags.json ? all_json(measured) : all_text(measured)));
+  return write_html_file(page_file.get(), all_page(measured));
 }
 
 }  // namespace
@@ -211,6 +245,7 @@ void add_bench(CLI::App& app, Command& command) {
   sub->add_flag("--quick", flags->quick, "a few steps of batch 1 and 8, one prompt");
   sub->add_flag("--ops", flags->operators, "each operator's time too");
   sub->add_flag("--json", flags->json, "one JSON object");
+  sub->add_option("--html", flags->html, "also a page of it, one file: with each operator's time")->type_name("FILE");
   add_engine_flags(*sub, flags->engine);
   sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });
 }

@@ -103,11 +103,14 @@ Result<AdapterReport> measure_adapters(StepTimer& bench, const AdapterBenchFlags
   return report;
 }
 
-std::string adapter_report_text(const AdapterReport& report, const AdapterBenchFlags& flags, int columns) {
-  const std::string head = fmt::format(
-      "\n{} adapters of rank {}, bf16, on every linear layer: {} each in memory ({} in its file), packed in {:.1f} ms each\n",
+std::string adapter_bench_head(const AdapterReport& report, const AdapterBenchFlags& flags) {
+  return fmt::format(
+      "{} adapters of rank {}, bf16, on every linear layer: {} each in memory ({} in its file), packed in {:.1f} ms each",
       report.count, fmt::join(flags.ranks, ", "), size_text(std::llround(report.packed_bytes)),
       size_text(std::llround(report.file_bytes)), report.pack_ms);
+}
+
+TextTable adapter_bench_table(const AdapterReport& report) {
   TextTable table("", 38);
   table.add_column("tokens/s", 10);
   table.add_column("ms/step", 10);
@@ -120,8 +123,12 @@ std::string adapter_report_text(const AdapterReport& report, const AdapterBenchF
                    fmt::format("{:.2f}", t.best_s * 1e3), fmt::format("{:.1f} %", 100 * c.of_base),
                    fmt::format("{:.1f} %", 100 * t.shrink_share)});
   }
-  return wrap_hanging(head, columns) + "\n" + table.text(columns) +
-         "\nSteps of base and adapters alternate; the ratio is of medians.\n";
+  return table;
+}
+
+std::string adapter_report_text(const AdapterReport& report, const AdapterBenchFlags& flags, int columns) {
+  return wrap_hanging("\n" + adapter_bench_head(report, flags) + "\n", columns) + "\n" +
+         adapter_bench_table(report).text(columns) + fmt::format("\n{}\n", kAdapterBenchRemark);
 }
 
 namespace {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "progress.h"
+#include "text_table.h"
 #include "tools/step_timer.h"
 
 namespace choral::apps {
@@ -36,6 +38,11 @@ struct AdapterReport {
 // Makes the adapters, registers them with the bench's model and times the casts: base only, one adapter for all, and the skew's.
 Result<AdapterReport> measure_adapters(tools::StepTimer& bench, const AdapterBenchFlags& flags, const std::vector<int>& batches,
                                        const std::vector<int>& prefills, int context, int steps, Progress& progress);
+
+inline constexpr std::string_view kAdapterBenchRemark = "Steps of base and adapters alternate; the ratio is of medians.";
+
+std::string adapter_bench_head(const AdapterReport& report, const AdapterBenchFlags& flags);                // one line
+TextTable adapter_bench_table(const AdapterReport& report);                                                 // cases, one a line
 std::string adapter_report_text(const AdapterReport& report, const AdapterBenchFlags& flags, int columns);  // of the terminal
 
 struct LoadGapReport {

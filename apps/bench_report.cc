@@ -56,66 +56,6 @@ std::string peaks_text(const char* when, const MachinePeaks& p) {
   return out + "\n";
 }
 
-// Steps, one a line.
-std::string steps_text(const BenchReport& report, int columns) {
-  const bool has_host = report.rows.front().timing.host_s.has_value();
-  TextTable table("", 12);
-  for (const char* heading : {"tokens/s", "ms/step", "(best)"}) table.add_column(heading, 10);
-  if (has_host) table.add_column("host ms", 10);
-  for (const char* heading : {"wts GB/s", "GFLOP/s"}) table.add_column(heading, 10);
-  for_each_fraction(report, report.rows.front().timing, 0,
-                    [&](const Roof& roof, double) { table.add_column(fmt::format("% {}", roof.heading), 11); });
-  table.add_column("attention", 11);
-  const auto percent = [](double fraction) { return fmt::format("{:.0f} %", 100 * fraction); };
-  for (const BenchRow& row : report.rows) {
-    const auto& t = row.timing;
-    std::vector<std::string> cells{name_of(row), fmt::format("{:.1f}", t.tokens_per_s()), fmt::format("{:.2f}", t.median_s * 1e3),
-                                   fmt::format("{:.2f}", t.best_s * 1e3)};
-    if (has_host) cells.push_back(fmt::format("{:.3f}", t.host_s.value_or(0) * 1e3));
-    cells.push_back(fmt::format("{:.1f}", t.weight_gbps()));
-    cells.push_back(fmt::format("{:.1f}", t.gflops()));
-    for_each_fraction(report, t, t.median_s, [&](const Roof&, double fraction) { cells.push_back(percent(fraction)); });
-    cells.push_back(percent(t.attention_share));
-    table.add_row(std::move(cells));
-  }
-  return "\n" + table.text(columns);
-}
-
-// Operators down, steps across.
-std::string operators_text(const BenchReport& report, int columns) {
-  std::vector<std::string> names;
-  TextTable table("ms of a step, calls", 22);
-  for (const BenchRow& row : report.rows) {
-    table.add_column(name_of(row), 18);
-    for (const auto& op : row.timing.operators) {
-      if (std::find(names.begin(), names.end(), op.name) == names.end()) names.push_back(op.name);
-    }
-  }
-  const auto add_row = [&](const std::string& heading, auto text) {
-    std::vector<std::string> cells{heading};
-    for (const BenchRow& row : report.rows) cells.push_back(text(row.timing));
-    table.add_row(std::move(cells));
-  };
-  for (const std::string& name : names) {
-    add_row(name, [&](const StepTiming& t) {
-      const auto found = std::find_if(t.operators.begin(), t.operators.end(), [&](const auto& op) { return op.name == name; });
-      return found == t.operators.end() ? "" : fmt::format("{:.3f} {:>6.0f}", found->seconds * 1e3, found->calls);
-    });
-  }
-  add_row("products, GB/s", [](const StepTiming& t) { return fmt::format("{:.1f}", weight_gbps(t.product_s, t)); });
-  add_row("products, GFLOP/s", [](const StepTiming& t) { return fmt::format("{:.1f}", gflops(t.product_s, t)); });
-  for (const Roof& roof : kRoofs) {
-    const double peak = peak_of(report, roof);
-    if (peak == 0) continue;
-    add_row(fmt::format("products, {}", roof.heading), [&](const StepTiming& t) {
-      return t.product_s > 0 ? fmt::format("{:.0f} %", 100 * roof.rate(t.product_s, t) / peak) : "";
-    });
-  }
-  return "\n" + table.text(columns) + "\n" +
-         wrap_hanging("Operators are timed one by one, in steps of their own; on a device each is waited for.", columns, 0) +
-         "\n";
-}
-
 Json peaks_json(const MachinePeaks& p) {
   Json out{{"read_gbps", p.read_gbps}, {"fma_gflops", p.fma_gflops}, {"int8_gops", p.int8_gops}, {"tile_gflops", p.tile_gflops}};
   if (p.copy_gbps > 0) out["copy_gbps"] = p.copy_gbps;
@@ -147,19 +87,83 @@ Json row_json(const BenchRow& row, const BenchReport& report) {
 
 }  // namespace
 
-std::string bench_report_text(const BenchReport& report, bool with_operators, int columns) {
-  const std::string peaks = report.no_peaks.empty() ? peaks_text("before", report.before) + peaks_text("after", report.after)
-                                                    : fmt::format("no peaks to compare with: {}\n", report.no_peaks);
-  std::string out = wrap_hanging(peaks, columns, kPeaksName) + steps_text(report, columns);
-  std::string remarks = "Medians.";
+TextTable bench_steps_table(const BenchReport& report) {
+  const bool has_host = report.rows.front().timing.host_s.has_value();
+  TextTable table("", 12);
+  for (const char* heading : {"tokens/s", "ms/step", "(best)"}) table.add_column(heading, 10);
+  if (has_host) table.add_column("host ms", 10);
+  for (const char* heading : {"wts GB/s", "GFLOP/s"}) table.add_column(heading, 10);
+  for_each_fraction(report, report.rows.front().timing, 0,
+                    [&](const Roof& roof, double) { table.add_column(fmt::format("% {}", roof.heading), 11); });
+  table.add_column("attention", 11);
+  const auto percent = [](double fraction) { return fmt::format("{:.0f} %", 100 * fraction); };
+  for (const BenchRow& row : report.rows) {
+    const auto& t = row.timing;
+    std::vector<std::string> cells{name_of(row), fmt::format("{:.1f}", t.tokens_per_s()), fmt::format("{:.2f}", t.median_s * 1e3),
+                                   fmt::format("{:.2f}", t.best_s * 1e3)};
+    if (has_host) cells.push_back(fmt::format("{:.3f}", t.host_s.value_or(0) * 1e3));
+    cells.push_back(fmt::format("{:.1f}", t.weight_gbps()));
+    cells.push_back(fmt::format("{:.1f}", t.gflops()));
+    for_each_fraction(report, t, t.median_s, [&](const Roof&, double fraction) { cells.push_back(percent(fraction)); });
+    cells.push_back(percent(t.attention_share));
+    table.add_row(std::move(cells));
+  }
+  return table;
+}
+
+TextTable bench_operators_table(const BenchReport& report) {
+  std::vector<std::string> names;
+  TextTable table("ms of a step, calls", 22);
+  for (const BenchRow& row : report.rows) {
+    table.add_column(name_of(row), 18);
+    for (const auto& op : row.timing.operators) {
+      if (std::find(names.begin(), names.end(), op.name) == names.end()) names.push_back(op.name);
+    }
+  }
+  const auto add_row = [&](const std::string& heading, auto text) {
+    std::vector<std::string> cells{heading};
+    for (const BenchRow& row : report.rows) cells.push_back(text(row.timing));
+    table.add_row(std::move(cells));
+  };
+  for (const std::string& name : names) {
+    add_row(name, [&](const StepTiming& t) {
+      const auto found = std::find_if(t.operators.begin(), t.operators.end(), [&](const auto& op) { return op.name == name; });
+      return found == t.operators.end() ? "" : fmt::format("{:.3f} {:>6.0f}", found->seconds * 1e3, found->calls);
+    });
+  }
+  add_row("products, GB/s", [](const StepTiming& t) { return fmt::format("{:.1f}", weight_gbps(t.product_s, t)); });
+  add_row("products, GFLOP/s", [](const StepTiming& t) { return fmt::format("{:.1f}", gflops(t.product_s, t)); });
+  for (const Roof& roof : kRoofs) {
+    const double peak = peak_of(report, roof);
+    if (peak == 0) continue;
+    add_row(fmt::format("products, {}", roof.heading), [&](const StepTiming& t) {
+      return t.product_s > 0 ? fmt::format("{:.0f} %", 100 * roof.rate(t.product_s, t) / peak) : "";
+    });
+  }
+  return table;
+}
+
+std::string bench_peaks_text(const BenchReport& report) {
+  return report.no_peaks.empty() ? peaks_text("before", report.before) + peaks_text("after", report.after)
+                                 : fmt::format("no peaks to compare with: {}\n", report.no_peaks);
+}
+
+std::string bench_remarks(const BenchReport& report) {
+  std::string out = "Medians.";
   if (report.no_peaks.empty()) {
-    remarks +=
+    out +=
         " Percentages are of the mean of both measurements of peaks, an operation counted as one of that kind: int8 products "
         "can pass the fp32 peak.";
   }
-  if (report.rows.front().timing.host_s) remarks += " host: what of a step is not spent waiting for the device.";
-  out += "\n" + wrap_hanging(remarks, columns, 0) + "\n";
-  return with_operators ? out + operators_text(report, columns) : out;
+  if (report.rows.front().timing.host_s) out += " host: what of a step is not spent waiting for the device.";
+  return out;
+}
+
+std::string bench_report_text(const BenchReport& report, bool with_operators, int columns) {
+  std::string out = wrap_hanging(bench_peaks_text(report), columns, kPeaksName) + "\n" + bench_steps_table(report).text(columns);
+  out += "\n" + wrap_hanging(bench_remarks(report), columns, 0) + "\n";
+  if (!with_operators) return out;
+  return out + "\n" + bench_operators_table(report).text(columns) + "\n" + wrap_hanging(kBenchOperatorsRemark, columns, 0) + "\n";
 }
 
 void add_bench_report(const BenchReport& report, Json& to) {

@@ -1,12 +1,12 @@
 // `choral eval`: perplexity of a text, and how far a model's answers are from a reference's.
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "base/printable.h"
 #include "command.h"
 #include "engine_flags.h"
+#include "eval_report.h"
 #include "interrupts.h"
 #include "io/mapped_file.h"
 #include "output_file.h"
@@ -16,10 +16,6 @@
 
 namespace choral::apps {
 namespace {
-
-using Json = nlohmann::ordered_json;
-using tools::Estimate;
-using tools::EvaluationReport;
 
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
@@ -32,6 +28,7 @@ struct EvalFlags {
   int min_context = 1;
   int64_t tokens = 0;
   bool json = false;
+  std::string html;
 };
 
 // What is measured against is as its files are; whoever measures a KV cache's type or a quantisation wants the exact one beside
@@ -76,88 +73,6 @@ Status check_flags(const EvalFlags& flags) {
   return {};
 }
 
-std::string estimate_text(const Estimate& e, int digits) {
-  return fmt::format("{:.{}f} ± {:.{}f}", e.value, digits, e.error, digits);
-}
-
-// Of a share that was counted.
-Estimate share_of(int64_t count, size_t of) {
-  const auto n = static_cast<double>(of);
-  const double share = static_cast<double>(count) / n;
-  return {share, std::sqrt(share * (1 - share) / n)};
-}
-
-std::string report_text(const EvaluationReport& report, const std::string& measured, const EvalFlags& flags) {
-  const auto line = [](std::string_view what, const std::string& value) { return fmt::format("{:<18}{}\n", what, value); };
-  std::string out = terminal_line(fmt::format("{}{}, {}: {} tokens in {} windows of {}", report.model,
-                                              measured == kBaseName ? "" : " with " + measured, flags.text, report.text_tokens,
-                                              report.windows, report.window_tokens)) +
-                    "\n";
-  out += line("scored", fmt::format("{} tokens, {:.0f} tokens/s", report.logprobs.size(),
-                                    static_cast<double>(report.computed_tokens) / report.compute_s));
-  out += line("mean NLL", estimate_text(tools::mean_nll(report.logprobs), 4));
-  out += line("perplexity", estimate_text(tools::perplexity(report.logprobs), 4));
-  if (!report.reference) return out;
-  const auto& found = *report.reference;
-  const auto ratio = tools::perplexity_ratio(report.logprobs, found.logprobs);
-  const auto same = share_of(found.same_top, found.divergences.size());
-  out += terminal_line(fmt::format("against {}{}", found.model,
-                                   flags.against_adapter == kBaseName ? "" : " with " + flags.against_adapter)) +
-         "\n";
-  out += line("its perplexity", estimate_text(tools::perplexity(found.logprobs), 4));
-  out += line("difference", fmt::format("{:+.3f} % ± {:.3f}", 100 * (ratio.value - 1), 100 * ratio.error));
-  out += line("KL divergence",
-              fmt::format("{}; median {:.6f}, 99 % {:.6f}, max {:.6f}", estimate_text(tools::mean_of(found.divergences), 6),
-                          tools::quantile(found.divergences, 0.5), tools::quantile(found.divergences, 0.99),
-                          tools::quantile(found.divergences, 1)));
-  out += line("same top token", fmt::format("{:.2f} % ± {:.2f}", 100 * same.value, 100 * same.error));
-  return out;
-}
-
-std::string report_json(const EvaluationReport& report, const std::string& measured, const EvalFlags& flags) {
-  const auto nll = tools::mean_nll(report.logprobs), ppl = tools::perplexity(report.logprobs);
-  Json all{{"model", report.model},
-           {"adapter", measured},
-           {"text", flags.text},
-           {"window_tokens", report.window_tokens},
-           {"min_context", flags.min_context},
-           {"windows", report.windows},
-           {"text_tokens", report.text_tokens},
-           {"scored_tokens", report.logprobs.size()},
-           {"tokens_per_s", static_cast<double>(report.computed_tokens) / report.compute_s},
-           {"nll", nll.value},
-           {"nll_error", nll.error},
-           {"perplexity", ppl.value},
-           {"perplexity_error", ppl.error}};
-  if (report.reference) {
-    const auto& found = *report.reference;
-    const auto its = tools::perplexity(found.logprobs), ratio = tools::perplexity_ratio(report.logprobs, found.logprobs);
-    const auto kl = tools::mean_of(found.divergences), same = share_of(found.same_top, found.divergences.size());
-    all["reference"] = {{"model", found.model},
-                        {"adapter", flags.against_logits.empty() ? Json(flags.against_adapter) : Json()},
-                        {"perplexity", its.value},
-                        {"perplexity_error", its.error},
-                        {"perplexity_ratio", ratio.value},
-                        {"perplexity_ratio_error", ratio.error},
-                        {"kl", kl.value},
-                        {"kl_error", kl.error},
-                        {"kl_median", tools::quantile(found.divergences, 0.5)},
-                        {"kl_99", tools::quantile(found.divergences, 0.99)},
-                        {"kl_max", tools::quantile(found.divergences, 1)},
-                        {"same_top", same.value},
-                        {"same_top_error", same.error}};
-  }
-  all["notes"] = report.notes;
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-Result<std::unique_ptr<OutputFile>> open_logits_file(const std::string& path, bool quiet) {
-  CHORAL_TRY(auto file, OutputFile::create(path, OutputFile::Pipes::kRefused));
-  if (file->is_stdout()) return invalid_argument("--save-logits: name a file; standard output has the report");
-  if (!quiet && !file->remark().empty()) say("choral: {}\n", file->remark());
-  return file;
-}
-
 Status run(const EvalFlags& flags) {
   CHORAL_RETURN_IF_ERROR(check_flags(flags));
   CHORAL_TRY(const auto interrupts, Interrupts::make());  // before any thread
@@ -174,10 +89,11 @@ Status run(const EvalFlags& flags) {
     CHORAL_TRY(auto reference, parse_voice(flags.against_adapter).while_("--against-adapter"));
     wanted.reference = evaluated(reference_options(options, flags), std::move(reference));
   }
+  CHORAL_TRY(const auto page, open_beside_report("--html", flags.html, flags.engine.quiet));
   std::unique_ptr<OutputFile> saved;
   std::optional<Interrupts::Tidying> tidying;
   if (!flags.save_logits.empty()) {
-    CHORAL_TRY(saved, open_logits_file(flags.save_logits, flags.engine.quiet));
+    CHORAL_TRY(saved, open_beside_report("--save-logits", flags.save_logits, flags.engine.quiet));
     wanted.save = [&saved](std::string_view piece) { return saved->write_piece(piece); };
     tidying.emplace(*interrupts, [&file = *saved] { file.remove_partial(); });
   }
@@ -202,7 +118,12 @@ Status run(const EvalFlags& flags) {
       say("choral: {} has the logits of {} places\n", terminal_line(flags.save_logits), report.logprobs.size());
   }
   if (flags.engine.verbose) print_notes(report.notes);
-  return print_out(flags.json ? report_json(report, measured.name, flags) : report_text(report, measured.name, flags));
+  const EvalSubject subject{.adapter = measured.name,
+                            .text = flags.text,
+                            .min_context = flags.min_context,
+                            .against_adapter = flags.against_logits.empty() ? flags.against_adapter : ""};
+  CHORAL_RETURN_IF_ERROR(print_out(flags.json ? eval_report_json(report, subject) : eval_report_text(report, subject)));
+  return write_html_file(page.get(), eval_page(report, subject));
 }
 
 }  // namespace
@@ -224,6 +145,7 @@ void add_eval(CLI::App& app, Command& command) {
                   "keep the logits for later runs: 2 bytes a token of the vocabulary, each place")
       ->type_name("FILE");
   sub->add_flag("--json", flags->json, "one JSON object");
+  sub->add_option("--html", flags->html, "also a page of it, one file: with the figures along the text")->type_name("FILE");
   sub->add_option("--adapter", flags->adapters,
                   "who is measured: NAME, NAME:FACTOR or a mix, A+B:0.5 (the one of --lora, else base)")
       ->type_name("NAME")

@@ -328,6 +328,14 @@ Status OutputFile::copy_into_place() {
   return copied;
 }
 
+Result<std::unique_ptr<OutputFile>> open_beside_report(std::string_view flag, const std::string& path, bool quiet) {
+  if (path.empty()) return std::unique_ptr<OutputFile>();
+  CHORAL_TRY(auto file, OutputFile::create(path, OutputFile::Pipes::kRefused));
+  if (file->is_stdout()) return invalid_argument("{}: name a file; standard output has the report", flag);
+  if (!quiet && !file->remark().empty()) say("choral: {}\n", file->remark());
+  return file;
+}
+
 Status print_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return {};
   return write_error("-");

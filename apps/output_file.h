@@ -76,6 +76,10 @@ class OutputFile {
   std::string partial_;       // empty while there is none
 };
 
+// The file of a flag, before the work for it is begun: beside standard output, which has the report, and no pipe. Null: `path` is
+// empty.
+Result<std::unique_ptr<OutputFile>> open_beside_report(std::string_view flag, const std::string& path, bool quiet);
+
 // Writes to stdout at once; an error when it is closed or full.
 Status print_out(std::string_view text);
 

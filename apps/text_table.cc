@@ -24,6 +24,12 @@ std::string TextTable::part(size_t begin, size_t end) const {
   return out;
 }
 
+std::vector<std::string> TextTable::headings() const {
+  std::vector<std::string> out;
+  for (const auto& column : columns_) out.push_back(column.heading);
+  return out;
+}
+
 std::string TextTable::text(int columns) const {
   std::string out;
   for (size_t begin = 1; begin < columns_.size();) {

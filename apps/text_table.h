@@ -17,6 +17,8 @@ class TextTable {
   void add_row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }  // one for each column
 
   std::string text(int columns) const;  // of the terminal; 0: there is none
+  std::vector<std::string> headings() const;
+  const std::vector<std::vector<std::string>>& rows() const { return rows_; }
 
  private:
   struct Column {

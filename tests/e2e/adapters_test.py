@@ -3,6 +3,7 @@
 examples/adapters are tried too when CHORAL_DEMO_MODEL names their base."""
 
 import json
+import math
 import os
 import pathlib
 import re
@@ -419,6 +420,52 @@ class AdaptersTest(program.ProgramTest):
         self.assertIn("The same 8 tokens", same.stdout)
         self.run_fails(3, *(("adapter", "diff", "base", "calmm") + args[4:]), says=["did you mean 'calm'?"])
         self.run_fails(2, "adapter", "diff", "base", "calm", "--model", MODEL, says=["--prompt"])
+
+    def test_diff_as_a_page(self):
+        path, hostile = ROOT / "diff.html", "<script>alert('x')</script>\x1b[2J & \u202e"
+        args = ("adapter", "diff", "calm", "swift+calm:0.5", "--model", MODEL, "--adapter-root", ADAPTERS, "--max-tokens", "8", "--ignore-eos",
+                "-p", hostile, "-p", "Hello", "--html", path, "--json")
+        records = program.json_lines(self.run_ok(*args).stdout)
+        page = program.Page(path)
+        prompts = [record["prompt"].replace("\x1b", "\ufffd") for record in records]
+        self.assertEqual([words for words in page.words("p") if words in prompts], prompts)
+        answers = [element for element in page.root.iter("div") if element.get("class") == "answer"]
+        for i, record in enumerate(records):
+            pair = answers[2 * i:2 * i + 2]
+            for key, element in zip("ab", pair):
+                shown = "".join(element.itertext())
+                self.assertEqual(shown, re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", record[key]["text"]))
+                self.assertIsNotNone(element.find("mark"))
+            self.assertEqual(pair[0].text, pair[1].text, "both are marked where they part")
+            self.assertTrue(any(words.startswith(f"They part after {record['first_difference']['token']} tokens:") for words in page.words("p")))
+        # A heat map of each adapter, once: its layers and the norm of what it adds.
+        maps = dict(page.tables())
+        self.assertEqual(list(maps), ["calm", "swift"])
+        for name, rows in maps.items():
+            self.assertEqual([row["layer"] for row in rows], [str(i) for i in range(tiny_model.LAYERS)])
+            for row in rows:
+                for part in (key for key in row if key != "layer"):
+                    self.assertEqual(row[part], f"{self.norm(ADAPTERS / name, int(row['layer']), part):.3g}", (name, part))
+        self.run_ok("adapter", "diff", "base", "base", *args[4:])
+        self.assertEqual(list(program.Page(path).tables()), [], "the base changes nothing")
+
+    @staticmethod
+    def norm(folder, layer, part):
+        """‖scaling·B·A‖ of a module, from the adapter's files."""
+        config = json.loads((folder / "adapter_config.json").read_text())
+        data = (folder / "adapter_model.safetensors").read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + size])
+        matrices = []
+        for letter in "AB":
+            entry = header[f"base_model.model.model.layers.{layer}.{part}.lora_{letter}.weight"]
+            begin, end = entry["data_offsets"]
+            values = struct.unpack(f"<{(end - begin) // 4}f", data[8 + size + begin:8 + size + end])
+            columns = entry["shape"][1]
+            matrices.append([values[i:i + columns] for i in range(0, len(values), columns)])
+        a, b = matrices
+        scaling = config["lora_alpha"] / (math.sqrt(config["r"]) if config.get("use_rslora") else config["r"])
+        return scaling * math.sqrt(sum(sum(x * a[k][i] for k, x in enumerate(row)) ** 2 for row in b for i in range(len(a[0]))))
 
     # --- chat ---
 

@@ -545,7 +545,8 @@ class CliTest(program.ProgramTest):
             self.assertIn("sine", wrong[0]["text"])
 
     def test_bench(self):
-        report = json.loads(self.run_ok("bench", MODEL, "--quick", "--json").stdout)
+        path = pathlib.Path(TEMP.name) / "bench.html"
+        report = json.loads(self.run_ok("bench", MODEL, "--quick", "--adapters", "2", "--ranks", "4", "--json", "--html", path).stdout)
         self.assertEqual([(r["phase"], r["batch"], r["tokens"]) for r in report["results"]],
                          [("decode", 1, 1), ("decode", 8, 8), ("prefill", 1, 128)])
         for result in report["results"]:
@@ -553,11 +554,23 @@ class CliTest(program.ProgramTest):
             self.assertIn("matmul", [op["name"] for op in result["operators"]])
             self.assertGreater(result["products"]["of_fma_peak"], 0)
         self.assertGreater(report["peaks_after"]["read_gbps"], 0)
+        page = program.Page(path)
+        rows = {row["case"]: row for _, table in page.tables() for row in table if "case" in row}
+        for result in report["results"]:
+            row = rows[f"{result['phase']} {result['batch'] if result['phase'] == 'decode' else result['tokens']}"]
+            self.assertEqual([row["tokens/s"], row["ms/step"], row["% of read"], row["% of FMA"]],
+                             [f"{result['tokens_per_s']:.1f}", f"{result['median_ms']:.2f}", f"{100 * result['of_read_bandwidth']:.0f} %",
+                              f"{100 * result['of_fma_peak']:.0f} %"])
+        for result in report["adapters"]["results"]:
+            self.assertEqual(rows[result["case"]]["of base"], f"{100 * result['of_base']:.1f} %")
+        for words in (report["cpu"], f"level {report['cpu_level']}", "paged_attention", "first token"):
+            self.assertIn(words, " ".join(page.root.itertext()))
         text = self.run_ok("bench", MODEL, "--batch", "1,2", "--prefill", "16", "--steps", "2", "--ops").stdout
         for part in ("% of read", "% of FMA", "\npaged_attention ", "products, of read"):
             self.assertIn(part, text)
         short = json.loads(self.run_ok("bench", MODEL, "--max-model-len", "100", "--batch", "1", "--steps", "2", "--json").stdout)
         self.assertEqual([row["tokens"] for row in short["results"] if row["phase"] == "prefill"], [99])
+        self.run_fails(2, "bench", MODEL, "--html", "-", says=["standard output has the report"])
         self.run_fails(2, "bench", says=["--synthetic"])
         self.run_fails(2, "bench", "--synthetic", "9000b", says=["9000b", "135m"])
         self.run_fails(2, "bench", MODEL, "--batch", "0", says=["--batch 0"])

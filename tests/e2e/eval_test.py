@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -82,6 +83,35 @@ class EvalTest(program.ProgramTest):
         for size in (0, 20, 200, len(whole) - 1):
             saved.write_bytes(whole[:size])
             self.run_fails(4, "eval", MODEL, "--text", TEXT, *rounded, "--against-logits", saved, says=["saved.logits"])
+
+    def test_page(self):
+        text, path = ROOT / "<script>&'\".txt", ROOT / "eval.html"
+        text.write_text(TEXT.read_text())
+        args = ("eval", MODEL, "--text", text, "--lora", f"a={ADAPTER}", "--adapter", "a", "--html", path)
+        for against, names in (((), ["tiny with a"]), (("--against", MODEL), ["tiny with a", "against tiny"])):
+            said = self.run_ok(*args, *against).stdout
+            page = program.Page(path)
+            tables = list(page.tables())
+            self.assertEqual([caption for caption, _ in tables], names)
+            self.assertIn(text.name, page.words("p")[0])
+            # Every figure of the text report, and no other.
+            figures = [(line[:18].strip(), line[18:]) for line in said.splitlines() if " with a, " not in line and line not in names]
+            self.assertEqual([(row["figure"], row["value"]) for _, rows in tables for row in rows], figures)
+            charts = list(page.root.iter("svg"))
+            self.assertEqual([len(list(chart.iter("rect"))) for chart in charts], [64] * (1 + bool(against)))
+            self.assertEqual(len(list(charts[0].iter("line"))), 64 * bool(against))
+        # The stretches are the whole text, and their mean is the report's.
+        report = json.loads(self.run_ok(*args, "--json").stdout)
+        told = [re.fullmatch(r"tokens (\d+) to (\d+): (.*)", words).groups() for words in program.Page(path).words("title")[1:]]
+        counts = [int(end) - int(begin) + 1 for begin, end, _ in told]
+        self.assertEqual(sum(counts), report["scored_tokens"])
+        mean = sum(n * float(value) for n, (_, _, value) in zip(counts, told)) / sum(counts)
+        self.assertAlmostEqual(mean, report["nll"], places=3)
+        # What stood there stays when nothing was measured.
+        before = path.read_text()
+        self.run_fails(2, *args, "--ctx-size", "1")
+        self.assertEqual(path.read_text(), before)
+        self.run_fails(3, *args[:-1], ROOT / "no" / "x.html", says=["x.html"])
 
     def test_nothing_is_left_of_a_file_that_failed(self):
         folder = ROOT / "kept"
