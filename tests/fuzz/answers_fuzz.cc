@@ -27,7 +27,7 @@ struct Pieces {
   }
 };
 
-// The cases in the order of the first byte: earlier seeds count on the first six.
+// The cases in the order of the first byte, later ones from its end: earlier seeds count on them.
 AnswerReading reading_of(size_t chosen) {
   constexpr ToolFormat kFormats[] = {
       ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral,  ToolFormat::kDeepSeekV3,  ToolFormat::kJson,
@@ -39,6 +39,11 @@ AnswerReading reading_of(size_t chosen) {
   reading.reads_calls = true;
   reading.calls.make_id = [] { return std::string("id"); };
   reading.calls.types = types;
+  constexpr ToolFormat kLater[] = {ToolFormat::kGemma4, ToolFormat::kSeedOss, ToolFormat::kOlmo3};
+  if (const size_t from_end = 0x7F - chosen; from_end < std::size(kLater)) {
+    reading.calls.format = kLater[from_end];
+    return reading;
+  }
   if (chosen < std::size(kFormats)) {
     reading.calls.format = kFormats[chosen];
     if (chosen == 5) reading.calls.only_arguments_of = "f";

@@ -299,6 +299,44 @@ class FamiliesTest(unittest.TestCase):
         # The final channel begins behind the end; what this model says there is what follows its mark.
         self.assertEqual((got["message"]["reasoning"], got["message"]["content"][:5]), ("Think", "Think"))
 
+    @unittest.skipUnless(os.environ.get("CHORAL_XGRAMMAR"), "CHORAL_XGRAMMAR names no folder with xgrammar")
+    def test_gpt_oss_calls_the_function_that_is_named(self):
+        script = ["<|channel|>analysis<|message|>", "Think.", "<|end|>", "<|start|>assistant",
+                  "<|channel|>commentary to=functions.look <|constrain|>json<|message|>", '{"city": ', '"Rome"}']
+        server = self.serve({"1": script}, "{% if tools %}<|channel|><|message|>{{ tools | tojson }}{% endif %}{{ messages[-1].content[-1] }}")
+        other = {"type": "function", "function": {"name": "other"}}
+        for choice in ({"type": "function", "function": {"name": "look"}}, "required", "auto"):
+            message = server.post("/v1/chat/completions", **asked(1, tools=[*TOOLS, other], tool_choice=choice))["choices"][0]["message"]
+            self.assertEqual((message["reasoning"], message["content"], [call["function"] for call in message["tool_calls"]]),
+                             ("Think.", None, [{"name": "look", "arguments": '{"city": "Rome"}'}]), choice)
+            message, _ = together(server.stream("/v1/chat/completions", **asked(1, tools=[*TOOLS, other], tool_choice=choice)))
+            self.assertEqual((message["reasoning"], message["tool_calls"]), ("Think.", [{"name": "look", "arguments": '{"city": "Rome"}'}]))
+
+    def test_gpt_oss_gets_earlier_thoughts_as_its_template_wants(self):
+        template = ("{% for m in messages %}[{{ m.role }}{% if m.thinking %} thinks {{ m.thinking }}{% endif %}"
+                    "{% if 'tool_calls' in m %} calls {{ m.tool_calls[0].function.name }}{% endif %}: {{ m.content }}]{% endfor %}"
+                    "{# message.thinking <|channel|> <|message|> tools #}")
+        server = self.serve({"]": ["xx"]}, template)
+        calls = [{"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}} for name in ("f", "g")]
+        messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "I look.", "reasoning": "hm", "tool_calls": calls},
+                    {"role": "tool", "tool_call_id": "g", "content": "rg"}, {"role": "tool", "tool_call_id": "f", "content": "rf"}]
+        want = "[user: q][assistant thinks hm\n\nI look. calls f: ][tool: rf][assistant calls g: ][tool: rg]"
+        self.assertEqual(server.post("/apply-template", messages=messages)["prompt"], want)
+        ids = server.post("/tokenize", messages=messages)["tokens"]
+        self.assertEqual(server.post("/detokenize", tokens=ids)["prompt"], want)
+        self.assertEqual(server.post("/v1/chat/completions", messages=messages, max_tokens=1)["usage"]["prompt_tokens"], len(ids))
+
+    def test_gemma_4_by_its_own_marks(self):
+        script = ["<|channel>", "thought\nIt is", " Rome.", "<channel|>", "<|tool_call>", "call:look{city:", "<|\"|>", "Rome, \"it\"", "<|\"|>,",
+                  "days:3}", "<tool_call|>"]
+        marks = ["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|\"|>"]
+        server = self.serve({"1": script}, "{{ messages[-1].content[-1] }}{# tools <|channel>thought <channel|> <|tool_call> <tool_call|> #}", special=marks)
+        for message in (server.post("/v1/chat/completions", **asked(1, tools=TOOLS))["choices"][0]["message"],
+                        together(server.stream("/v1/chat/completions", **asked(1, tools=TOOLS)))[0]):
+            call = message["tool_calls"][0].get("function", message["tool_calls"][0])
+            self.assertEqual((message["reasoning"], call["name"], json.loads(call["arguments"])),
+                             ("It is Rome.", "look", {"city": 'Rome, "it"', "days": 3}))
+
     def test_a_model_whose_thoughts_are_not_known_has_no_budget(self):
         server = self.serve({"1": ["xx"]}, "{{ messages[-1].content[-1] }}")
         status, _, answer = server.call("POST", "/v1/chat/completions", asked(1, thinking_budget=3))

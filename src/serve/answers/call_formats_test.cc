@@ -100,6 +100,87 @@ TEST(Glm45Calls, KeysAndValues) {
                 R"([] id0:get_weather({"city": "Par))", R"([] id0:get_weather({"city": "Par))");
 }
 
+TEST(SeedOssCalls, AreParametersBetweenTheirOwnMarks) {
+  const auto f = ToolFormat::kSeedOss;
+  expect_calls(f,
+               "So.\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rom</parameter>\n<parameter=days>2</parameter>\n"
+               "</function>\n</seed:tool_call>",
+               R"([So.] id0:get_weather({"city": "Rom", "days": 2}))");
+  expect_calls(f, "<function=now></function></seed:tool_call>\n<seed:tool_call><function=now></function></seed:tool_call>",
+               "[] id0:now({}) id1:now({})");
+  expect_content(f, {"<seed:tool_call>", "<seed:tool_call>text</seed:tool_call>", "<tool_call>{}</tool_call>"});
+}
+
+TEST(ParameterTypes, FollowReferencesAndWhatMayBeNull) {
+  constexpr std::string_view kTools =
+      R"([{"type":"function","function":{"name":"f","parameters":{"$defs":{"id":{"type":"string"},"loop":{"$ref":"#/$defs/loop"}},
+        "properties":{"id":{"$ref":"#/$defs/id"},"maybe":{"anyOf":[{"$ref":"#/$defs/id"},{"type":"null"}]},"n":{"type":"integer"},
+        "all":{"allOf":[{"$ref":"#/$defs/id"}]},"loop":{"$ref":"#/$defs/loop"},"gone":{"$ref":"#/$defs/no"},"one":{"const":"x"},"any":{"type":"string","enum":["x","y"]}}}}}])";
+  const auto types = ParameterTypes::of_tools(kTools);
+  for (const auto& [name, type] :
+       std::initializer_list<std::pair<const char*, ParameterType>>{{"id", ParameterType::kText},
+                                                                    {"maybe", ParameterType::kTextOrNull},
+                                                                    {"n", ParameterType::kValue},
+                                                                    {"all", ParameterType::kText},
+                                                                    {"loop", ParameterType::kUnknown},
+                                                                    {"gone", ParameterType::kUnknown},
+                                                                    {"one", ParameterType::kChoice},
+                                                                    {"any", ParameterType::kChoice},
+                                                                    {"other", ParameterType::kUnknown}})
+    EXPECT_EQ(types.of("f", name), type) << name;
+  CallReader reader(
+      {.format = ToolFormat::kQwen3Coder, .make_id = counted_ids(), .types = std::make_shared<const ParameterTypes>(types)});
+  const auto value = [&](const std::string& key, const std::string& text) {
+    return read_every_cut(reader, "<function=f><parameter=" + key + ">" + text + "</parameter></function>");
+  };
+  EXPECT_EQ(value("id", "007"), R"([] id0:f({"id": "007"}))");
+  EXPECT_EQ(value("maybe", "007"), R"([] id0:f({"maybe": "007"}))");
+  EXPECT_EQ(value("maybe", "null"), R"([] id0:f({"maybe": null}))");
+  EXPECT_EQ(value("n", "7"), R"([] id0:f({"n": 7}))");
+  EXPECT_EQ(value("one", "\n\n x\n"), R"([] id0:f({"one": "x"}))");
+}
+
+TEST(Gemma4Calls, BecomeJson) {
+  const auto f = ToolFormat::kGemma4;
+  expect_calls(
+      f,
+      "Well.<|tool_call>call:get_weather{city:<|\"|>San \"F\" {,}<|\"|>,days:3,metric:true,at:{lat:-1.5e3,x:null},"
+      "hours:[1,<|\"|>a<|\"|>,[]]}<tool_call|>",
+      R"([Well.] id0:get_weather({"city": "San \"F\" {,}", "days": 3, "metric": true, "at": {"lat": -1.5e3, "x": null}, )"
+      R"("hours": [1, "a", []]}))");
+  expect_calls(f, "<|tool_call>call:now{}<tool_call|><|tool_call>call:a.b{c:<|\"|>\n\\<|\"<|\"|>}<tool_call|>",
+               R"([] id0:now({}) id1:a.b({"c": "\n\\<|\""}))");
+  // As constraints write it; words as Python has them; what has no marks is a text.
+  expect_calls(f, R"(<|tool_call>call:f{"a": "x\u00e9\"}", "b" : [ 1 , {} ]}<tool_call|>)",
+               R"([] id0:f({"a": "x\u00e9\"}", "b": [1, {}]}))");
+  expect_calls(f, "<|tool_call>call:f{a:True,b:None,c:Paris}<tool_call|>", R"([] id0:f({"a": true, "b": null, "c": "Paris"}))");
+  expect_calls(f, "<|tool_call>call:f{a:<|\"|>\xff<|\"|>}", "[] id0:f({\"a\": \"\xEF\xBF\xBD\"})");
+  expect_content(f, {"<|tool_call>", "<|tool_call>call:", "<|tool_call>call:f", "<|tool_call>f{}", "<|tool_call>call:{}",
+                     "<|tool_call>call:f{a}", "<|tool_call>call:f{a:}", "<|tool_call>call:f{,}",
+                     "<|tool_call>call:f{\"a\":\"\\q\"}", "<|tool_call>call:f{a\xff b:1}", "call:f{}", "<|tool_call>call:f{:1}"});
+  // What the call's beginning decides stays.
+  const std::string broken = "<|tool_call>call:f{a:1]}";
+  EXPECT_EQ(read_every_cut(weather_reader(f, Announce::kEarly), broken), "[]}] id0:f({\"a\": 1)");
+  EXPECT_EQ(read_every_cut(weather_reader(f, Announce::kWhole), broken), "[" + broken + "]");
+  expect_broken(f, "<|tool_call>call:f{a:<|\"|>Par<|", R"([] id0:f({"a": "Par))", R"([] id0:f({"a": "Par))");
+  const std::string deep = "<|tool_call>call:f{a:" + std::string(70, '[');
+  EXPECT_EQ(read_every_cut(weather_reader(f, Announce::kWhole), deep), "[" + deep + "]");
+}
+
+TEST(Olmo3Calls, StandOnLines) {
+  const auto f = ToolFormat::kOlmo3;
+  expect_calls(f, "I look.\n<function_calls>get_weather(city='Rom', days=2)\nnow()\n</function_calls>",
+               R"([I look.] id0:get_weather({"city": "Rom", "days": 2}) id1:now({}))");
+  expect_calls(f, "<function_calls>\nf(a=true, b=null, c=None)\n</function_calls>\nDone.",
+               R"([
+Done.] id0:f({"a": true, "b": null, "c": null}))");
+  expect_calls(f, "<function_calls>[f(a=1), now()]</function_calls>", "[] id0:f({\"a\": 1}) id1:now({})");
+  expect_calls(f, R"([{"name": "f", "parameters": {"a": 1}}])", R"([] id0:f({"a": 1}))");
+  expect_calls(f, "<function_calls>now()\nSo be it.", "[\nSo be it.] id0:now({})");
+  expect_content(f, {"<function_calls>", "<function_calls></function_calls>", "<function_calls>text", "now()"});
+  expect_broken(f, "<function_calls>f(a='x", R"([] id0:f({"a": "x))", R"([] id0:f({"a": "x))");
+}
+
 TEST(KimiK2Calls, GiveTheirOwnIds) {
   const auto f = ToolFormat::kKimiK2;
   expect_calls(

@@ -9,7 +9,6 @@ namespace choral::serve {
 namespace {
 
 bool is_name_character(char c) { return is_function_name({&c, 1}, true); }
-bool begins_name(char c) { return is_name_character(c) && c != '-' && c != '.' && !is_digit(c); }
 
 class Head {
  public:
@@ -31,6 +30,8 @@ class Head {
       case HeadForm::kFunction: return function();
       case HeadForm::kNameLine: return objects() || (!found_.array && name_line());
       case HeadForm::kPython: return python(!marked_);
+      case HeadForm::kPythonLines: return python(!marked_);
+      case HeadForm::kWord: return objects() || (!found_.array && word());
       case HeadForm::kFenced: return fence() && objects();
       case HeadForm::kFencedPython: return fence() && python(!found_.fence && !marked_);
       case HeadForm::kNone: return false;
@@ -42,7 +43,9 @@ class Head {
   bool element() {
     text_.space();
     if (text_.peek("{")) return true;
-    return (marks_.head == HeadForm::kPython || marks_.head == HeadForm::kFencedPython) && python_name();
+    const bool may_be_python =
+        marks_.head == HeadForm::kPython || marks_.head == HeadForm::kPythonLines || marks_.head == HeadForm::kFencedPython;
+    return may_be_python && python_name();
   }
 
   bool object() {
@@ -64,7 +67,7 @@ class Head {
     return (found_.array || !in_brackets) && python_name();
   }
   bool python_name() {
-    if (!text_.peek_that(begins_name)) return false;
+    if (!text_.peek_that(begins_function_name)) return false;
     found_.body = CallBody::kPython;
     return true;
   }
@@ -129,6 +132,15 @@ class Head {
     text_.space();
     const ParameterMarks& parameters = parameter_marks(marks_.format);
     return text_.peek(parameters.key_begin) || text_.peek(parameters.end);
+  }
+
+  // "call:name{"
+  bool word() {
+    found_.body = CallBody::kGemma4;
+    if (!text_.take(marks_.call_begin)) return false;
+    text_.space();
+    found_.name = text_.take_while(is_name_character);
+    return object() && is_function_name(found_.name, true);
   }
 
   // None, or "```json\n", and what small models write for it.

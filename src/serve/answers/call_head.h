@@ -13,6 +13,7 @@ enum class CallBody {
   kObject,      // {"name": …, "arguments": …}, from its brace on
   kArguments,   // the arguments' object, from its brace on
   kParameters,  // ParameterMarks
+  kGemma4,      // {key:value, …}, from its brace on
   kPython,      // name(key=value, …), from its name on
 };
 

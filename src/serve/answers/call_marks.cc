@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kToolCall = "<tool_call>", kToolCallEnd = "</tool_call>";
 
 // In the order of ToolFormat.
-constexpr std::array<CallMarks, 16> kCallRows = {{
+constexpr std::array<CallMarks, 19> kCallRows = {{
     {ToolFormat::kHermes, "hermes", HeadForm::kObjects, {kToolCall}, "", "", "", "", kToolCallEnd},
     {ToolFormat::kLlama3Json, "llama3_json", HeadForm::kObject, {"<|python_tag|>"}, "{", ";", "", "", "", true},
     {ToolFormat::kPythonic, "pythonic", HeadForm::kPython, {"<|python_tag|>"}, "[", "", "", "", "", true},
@@ -68,6 +68,16 @@ constexpr std::array<CallMarks, 16> kCallRows = {{
      "<function=",
      "",
      kToolCallEnd},
+    {ToolFormat::kSeedOss,
+     "seed_oss",
+     HeadForm::kFunction,
+     {"<seed:tool_call>", "<function="},
+     "",
+     "",
+     "<function=",
+     "",
+     "</seed:tool_call>",
+     true},
     {ToolFormat::kGlm45, "glm45", HeadForm::kNameLine, {kToolCall}, "", "", "", "", kToolCallEnd},
     {ToolFormat::kOpenAI, "openai", HeadForm::kNone, {}, "", "", "", "", "", true},
     {ToolFormat::kGranite, "granite", HeadForm::kObjects, {"<|tool_call|>", kToolCall}, "[", "", "", "", kToolCallEnd, true},
@@ -82,6 +92,8 @@ constexpr std::array<CallMarks, 16> kCallRows = {{
      "",
      "<|/tool_call|>",
      true},
+    {ToolFormat::kGemma4, "gemma4", HeadForm::kWord, {"<|tool_call>"}, "", "", "call:", "", "<tool_call|>", true},
+    {ToolFormat::kOlmo3, "olmo3", HeadForm::kPythonLines, {"<function_calls>"}, "[", "", "", "", "</function_calls>", true},
     {ToolFormat::kGemma, "gemma", HeadForm::kFencedPython, {"```tool_code"}, "{[`", "", "", "", "```"},
     {ToolFormat::kJson, "json", HeadForm::kFenced, {}, "{[`", "", "", "", "```"},
 }};

@@ -21,11 +21,14 @@ enum class ToolFormat {
   kDeepSeekV31,     // … <｜tool▁call▁begin｜>name<｜tool▁sep｜>{…}<｜tool▁call▁end｜> …
   kKimiK2,          // … <|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|> …
   kQwen3Coder,      // <tool_call><function=name><parameter=key>value</parameter></function></tool_call>
+  kSeedOss,         // the same between <seed:tool_call> and </seed:tool_call>
   kGlm45,           // <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>
   kOpenAI,          // gpt-oss: <|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>
   kGranite,         // <|tool_call|>[{"name": …, "arguments": {…}}]
   kGranite20b,      // <function_call> {"name": …, "arguments": {…}}
   kPhi4Mini,        // functools[{"name": …, "arguments": {…}}], or between <|tool_call|> and <|/tool_call|>
+  kGemma4,          // <|tool_call>call:name{key:<|"|>text<|"|>,other:1}<tool_call|>
+  kOlmo3,           // <function_calls>, f(a=1, b="x") on a line of its own for each, </function_calls>
   kGemma,           // a ```tool_code fence, or nothing, around [f(a=1)], f(a=1), or JSON
   kJson,            // the answer is one call as JSON, or an array of them, perhaps in a ```json fence: models without marks
 };
@@ -39,6 +42,8 @@ enum class HeadForm {
   kFunction,      // call_begin name> and marked parameters; or kObjects
   kNameLine,      // name, a line's end, and marked parameters; or kObjects
   kPython,        // [f(; or kObjects
+  kPythonLines,   // f( or [f(; further calls stand behind each other; or kObjects
+  kWord,          // call_begin name{, Gemma 4's arguments; or kObjects
   kFenced,        // perhaps a fence, then kObjects
   kFencedPython,  // perhaps a fence, then f( or [f( or kObjects
   kNone,          // not read by these marks: harmony_reader.h

@@ -5,6 +5,7 @@
 
 #include "base/ascii.h"
 #include "serve/answers/call_cursor.h"
+#include "serve/answers/function_name.h"
 
 namespace choral::serve {
 namespace {
@@ -172,6 +173,7 @@ void CallReader::begin_body(FoundHead head) {
   switch (head.body) {
     case CallBody::kObject: body_ = JsonCall(marked_); return;
     case CallBody::kArguments: body_ = JsonCall::of_arguments(std::move(head.name)); return;
+    case CallBody::kGemma4: body_ = Gemma4Call(std::move(head.name)); return;
     case CallBody::kPython: body_ = PythonCall(); return;
     case CallBody::kParameters:
       body_ = ParameterCall(std::move(head.name), parameter_marks(marks_->format), *reading_.types);
@@ -285,6 +287,9 @@ CallReader::Tail CallReader::tail(CallCursor& text) const {
     if (text.take(marks_->end)) return there(false);
     return found;
   }
+  // Behind one call the next may stand at once.
+  if (marks_->head == HeadForm::kPythonLines && !in_array_ && !text.peek(marks_->end) && text.peek_that(begins_function_name))
+    return there(true);
   if (!marks_->separator.empty() && text.take(marks_->separator)) return there(true);
   if (marks_->end.empty() || (marks_->end == "```" && !in_fence_)) return found;
   return text.take(marks_->end) ? there(false) : found;

@@ -16,6 +16,7 @@
 #include "serve/answers/answer_events.h"
 #include "serve/answers/call_head.h"
 #include "serve/answers/call_marks.h"
+#include "serve/answers/gemma4_call.h"
 #include "serve/answers/json_call.h"
 #include "serve/answers/parameter_call.h"
 #include "serve/answers/parameter_types.h"
@@ -95,7 +96,7 @@ class CallReader {
   bool told_ = false;    // the call that is read
   size_t mark_end_ = 0;  // where content goes on when it is none
   size_t given_up_ = 0;  // bytes that were read as calls and then as content
-  std::variant<std::monostate, JsonCall, ParameterCall, PythonCall> body_;
+  std::variant<std::monostate, JsonCall, ParameterCall, PythonCall, Gemma4Call> body_;
   std::string id_;             // that the model gave
   std::set<std::string> ids_;  // those of them that were used
   size_t calls_ = 0;

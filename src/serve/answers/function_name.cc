@@ -15,4 +15,6 @@ bool is_function_name(std::string_view name, bool with_dots) {
   return !name.empty() && name.size() <= kMaxBytes && std::all_of(name.begin(), name.end(), fits);
 }
 
+bool begins_function_name(char c) { return is_function_name({&c, 1}, false) && c != '-' && !is_digit(c); }
+
 }  // namespace choral::serve

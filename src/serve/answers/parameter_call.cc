@@ -100,7 +100,7 @@ void ParameterCall::end_value() {
     string_.finish(arguments_);
     arguments_ += '"';
   } else {
-    arguments_ += ParameterTypes::json_of(value_);
+    arguments_ += ParameterTypes::json_of(value_, type_);
   }
   part_ = Part::kBetween;
 }

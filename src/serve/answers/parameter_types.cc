@@ -14,39 +14,57 @@ using simdjson::dom::array;
 using simdjson::dom::element;
 using simdjson::dom::object;
 
-ParameterType together(ParameterType a, ParameterType b) { return a == b ? a : ParameterType::kUnknown; }
+// What a value may be, as bits.
+using Kinds = unsigned;
+constexpr Kinds kString = 1, kChosen = 2, kNull = 4, kOther = 8, kAny = 15;  // kChosen: a string that the schema names
 
-// Of what each of a list says.
-template <class Read>
-ParameterType of_all(array list, Read read) {
-  if (list.size() == 0) return ParameterType::kUnknown;
-  ParameterType type = read(list.at(0));
-  for (const element each : list) type = together(type, read(each));
-  return type;
-}
-
-ParameterType of_word(element word) {
+Kinds of_word(element word) {
   std::string_view text;
-  if (word.get(text)) return ParameterType::kUnknown;
-  return text == "string" ? ParameterType::kText : ParameterType::kValue;
+  if (word.get(text)) return kAny;
+  return text == "string" ? kString | kChosen : text == "null" ? kNull : kOther;
 }
 
-ParameterType of_schema(element schema, int depth) {
+Kinds of_value(element value) { return value.is_string() ? kChosen : value.is_null() ? kNull : kOther; }
+
+// Any of what each of a list says.
+template <class Read>
+Kinds of_any(array list, Read read) {
+  Kinds kinds = 0;
+  for (const element each : list) kinds |= read(each);
+  return kinds == 0 ? kAny : kinds;
+}
+
+// `root`: what local references lead into.
+Kinds of_schema(element schema, element root, int depth) {
   object fields;
-  element type;
+  element found;
   array list;
-  if (depth > 8 || schema.get(fields)) return ParameterType::kUnknown;
-  if (!fields.at_key("type").get(type)) {
-    return type.get(list) ? of_word(type) : of_all(list, [](element each) { return of_word(each); });
+  std::string_view target;
+  if (depth > 8 || schema.get(fields)) return kAny;
+  if (!fields.at_key("enum").get(list)) return of_any(list, of_value);
+  if (!fields.at_key("const").get(found)) return of_value(found);
+  if (!fields.at_key("type").get(found)) return found.get(list) ? of_word(found) : of_any(list, of_word);
+  const auto deeper = [&](element each) { return of_schema(each, root, depth + 1); };
+  if (!fields.at_key("$ref").get(target)) {
+    const bool is_local = target.starts_with("#/") && !root.at_pointer(target.substr(1)).get(found);
+    return is_local ? deeper(found) : kAny;
   }
-  if (!fields.at_key("enum").get(list)) {
-    return of_all(list, [](element each) { return each.is_string() ? ParameterType::kText : ParameterType::kValue; });
-  }
-  if (element only; !fields.at_key("const").get(only)) return only.is_string() ? ParameterType::kText : ParameterType::kValue;
   for (const char* key : {"anyOf", "oneOf"}) {
-    if (!fields.at_key(key).get(list)) return of_all(list, [depth](element each) { return of_schema(each, depth + 1); });
+    if (!fields.at_key(key).get(list)) return of_any(list, deeper);
   }
-  return ParameterType::kUnknown;
+  Kinds kinds = kAny;
+  if (!fields.at_key("allOf").get(list)) {
+    for (const element each : list) kinds &= deeper(each);
+  }
+  return kinds == 0 ? kAny : kinds;
+}
+
+ParameterType type_of(Kinds kinds) {
+  constexpr Kinds kText = kString | kChosen;
+  if (kinds == kText) return ParameterType::kText;
+  if (kinds == kChosen) return ParameterType::kChoice;
+  if ((kinds & ~kText) == kNull && kinds != kNull) return ParameterType::kTextOrNull;
+  return (kinds & kText) == 0 ? ParameterType::kValue : ParameterType::kUnknown;
 }
 
 }  // namespace
@@ -59,11 +77,13 @@ ParameterTypes ParameterTypes::of_tools(std::string_view tools_json) {
   if (parser.parse(padded).get(tools)) return types;
   for (const element tool : tools) {
     std::string_view function;
+    element parameters;
     object properties;
-    if (tool.at_pointer("/function/name").get(function) || tool.at_pointer("/function/parameters/properties").get(properties))
+    if (tool.at_pointer("/function/name").get(function) || tool.at_pointer("/function/parameters").get(parameters) ||
+        parameters.at_pointer("/properties").get(properties))
       continue;
     for (const auto& [name, parameter] : properties)
-      types.types_[{std::string(function), std::string(name)}] = of_schema(parameter, 0);
+      types.types_[{std::string(function), std::string(name)}] = type_of(of_schema(parameter, parameters, 0));
   }
   return types;
 }
@@ -73,8 +93,10 @@ ParameterType ParameterTypes::of(std::string_view function, std::string_view par
   return found == types_.end() ? ParameterType::kUnknown : found->second;
 }
 
-std::string ParameterTypes::json_of(std::string_view written) {
+std::string ParameterTypes::json_of(std::string_view written, ParameterType type) {
   const std::string_view value = trimmed(written);
+  if (type == ParameterType::kChoice) return json_quoted(value);
+  if (type == ParameterType::kTextOrNull) return value == "null" || value == "None" ? "null" : json_quoted(written);
   if (is_json_value(value)) return std::string(value);
   if (std::string json = json_of_python(value); !json.empty()) return json;
   return json_quoted(written);

@@ -10,9 +10,11 @@
 namespace choral::serve {
 
 enum class ParameterType {
-  kText,     // a string and nothing else
-  kValue,    // no string
-  kUnknown,  // any of the two, or nothing is said
+  kText,        // a string and nothing else
+  kChoice,      // one of some strings
+  kTextOrNull,  // a string or null
+  kValue,       // no string
+  kUnknown,     // a string or something else, or nothing is said
 };
 
 class ParameterTypes {
@@ -21,7 +23,7 @@ class ParameterTypes {
   static ParameterTypes of_tools(std::string_view tools_json);
   ParameterType of(std::string_view function, std::string_view parameter) const;
   // What was written stands for, as JSON, where it may be no string.
-  static std::string json_of(std::string_view written);
+  static std::string json_of(std::string_view written, ParameterType type = ParameterType::kUnknown);
 
  private:
   std::map<std::pair<std::string, std::string>, ParameterType, std::less<>> types_;

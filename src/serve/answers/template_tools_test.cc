@@ -47,6 +47,9 @@ TEST(ToolFormats, AreKnownByTemplateAndByName) {
       {"tools <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", ToolFormat::kDeepSeekV31},
       {"tools <|start_of_role|>assistant<|tool_call|>", ToolFormat::kGranite},
       {"tools <|tool|><|tool_call|>", ToolFormat::kPhi4Mini},
+      {"tools <seed:tool_call>\n<function=x>", ToolFormat::kSeedOss},
+      {"tools <|tool_call>call:f{}<tool_call|>", ToolFormat::kGemma4},
+      {"tools <|im_start|> <functions> <function_calls>", ToolFormat::kOlmo3},
       {"tools <|python_start|>", ToolFormat::kLlama4Pythonic},
       {"tools <start_of_turn>model\n```tool_code", ToolFormat::kGemma}};
   for (const auto& [text, format] : marks) {
@@ -56,16 +59,21 @@ TEST(ToolFormats, AreKnownByTemplateAndByName) {
   for (const CallMarks& row : all_call_marks()) EXPECT_EQ(*tool_format_named(row.name), row.format);
   EXPECT_EQ(*tool_format_named("glm47"), ToolFormat::kGlm45);
   EXPECT_THAT(tool_format_named("hermas").status().message(),
-              AllOf(HasSubstr("did you mean hermes?"), HasSubstr("kimi_k2, qwen3_coder, glm45, openai")));
+              AllOf(HasSubstr("did you mean hermes?"), HasSubstr("kimi_k2, qwen3_coder, seed_oss, glm45, openai")));
 }
 
 TEST(ThoughtMarks, AreKnownByTemplateAndByName) {
-  const std::vector<std::pair<std::string, std::string>> templates = {
-      {"<|im_start|>assistant\n<think>\n\n</think>", "qwen3"}, {"<｜Assistant｜><think>\n", "deepseek_r1"},
-      {"content.split('</think>')[-1]", "deepseek_r1"},        {"<think></think><arg_key>", "glm45"},
-      {"<|tool_calls_section_begin|><think>", "kimi_k2"},      {"[THINK]", "mistral"},
-      {"<|channel|>analysis<|message|>", "openai_gptoss"},     {"<seed:think>", "seed_oss"},
-      {"Write Here is my thought process: first", "granite"},  {"<|start_of_role|><think>", "granite"}};
+  const std::vector<std::pair<std::string, std::string>> templates = {{"<|im_start|>assistant\n<think>\n\n</think>", "qwen3"},
+                                                                      {"<｜Assistant｜><think>\n", "deepseek_r1"},
+                                                                      {"content.split('</think>')[-1]", "deepseek_r1"},
+                                                                      {"<think></think><arg_key>", "glm45"},
+                                                                      {"<|tool_calls_section_begin|><think>", "kimi_k2"},
+                                                                      {"[THINK]", "mistral"},
+                                                                      {"<|channel|>analysis<|message|>", "openai_gptoss"},
+                                                                      {"<seed:think>", "seed_oss"},
+                                                                      {"<|turn>model <|channel>thought <channel|>", "gemma4"},
+                                                                      {"Write Here is my thought process: first", "granite"},
+                                                                      {"<|start_of_role|><think>", "granite"}};
   for (const auto& [text, name] : templates) {
     const ThoughtMarks* found = thoughts_of_template(text);
     ASSERT_NE(found, nullptr) << text;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>";
 
-constexpr std::array<ThoughtMarks, 13> kThoughtRows = {{
+constexpr std::array<ThoughtMarks, 14> kThoughtRows = {{
     {"deepseek_r1", {kThink}, {kThinkEnd}},
     {"qwen3", {kThink}, {kThinkEnd}},
     {"glm45", {kThink}, {kThinkEnd}},
@@ -21,7 +21,8 @@ constexpr std::array<ThoughtMarks, 13> kThoughtRows = {{
      {kThinkEnd, "Here is my response:", "Here's my response:"}},
     {"mistral", {"[THINK]"}, {"[/THINK]"}, "", false, true},
     {"openai_gptoss", {"<|channel|>analysis<|message|>"}, {"<|end|>"}, "", true, true},
-    {"seed_oss", {"<seed:think>"}, {"</seed:think>"}},
+    {"seed_oss", {"<seed:think>"}, {"</seed:think>"}, "", false, true},
+    {"gemma4", {"<|channel>thought"}, {"<channel|>"}, "", false, true},
     {"step3", {kThink}, {kThinkEnd}},
     {"minimax_m2", {kThink}, {kThinkEnd}},
     {"ernie45", {kThink}, {kThinkEnd}},
@@ -62,6 +63,7 @@ std::span<const ThoughtMarks> all_thought_marks() { return kThoughtRows; }
 const ThoughtMarks* thoughts_of_template(std::string_view text) {
   const auto has = [text](std::string_view part) { return text.find(part) != std::string_view::npos; };
   if (has("<|channel|>")) return thought_row("openai_gptoss");
+  if (has("<channel|>")) return thought_row("gemma4");
   if (has("[THINK]")) return thought_row("mistral");
   if (has("<seed:think>")) return thought_row("seed_oss");
   if (has("my thought process:")) return thought_row("granite");

@@ -16,8 +16,8 @@ AnswerReader make_answer_reader(const AnswerPlan& plan, Announce announce) {
     calls.announce = announce;
     calls.make_id = [format = tools.format] { return make_tool_call_id(format); };
     calls.types = std::make_shared<const ParameterTypes>(ParameterTypes::of_tools(tools.tools_json));
-    calls.only_calls = tools.choice == ToolChoice::kRequired;
-    if (tools.choice == ToolChoice::kNamed) calls.only_arguments_of = tools.function;
+    calls.only_calls = tools.choice == ToolChoice::kRequired || tools.choice == ToolChoice::kNamed;
+    if (tools.only_arguments) calls.only_arguments_of = tools.function;
   }
   return AnswerReader(std::move(reading));
 }

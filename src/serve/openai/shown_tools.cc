@@ -16,7 +16,7 @@ std::string description(const ToolPlan& plan) {
   for (const Json& tool : Json::parse(plan.tools_json)) text += dumped(tool) + "\n";
   text += "</tools>\n\n";
   // Such an answer is held to the arguments alone.
-  if (plan.choice == ToolChoice::kNamed)
+  if (plan.only_arguments)
     return text + fmt::format("Call the function {}: return a json object with its arguments.", plan.function);
   const std::pair<std::string, std::string> call{"<function-name>", "<args-json-object>"};
   return text + fmt::format("For each function call, return a json object with function name and arguments like this:\n{}",

@@ -47,6 +47,7 @@ TEST(ShownTools, AreToldWithTheFormInWhichCallsAreRead) {
   auto named = plan_of(ToolFormat::kHermes);
   named.choice = ToolChoice::kNamed;
   named.function = "add";
+  named.only_arguments = true;
   EXPECT_THAT(text(named), AllOf(HasSubstr("Call the function add"), ::testing::Not(HasSubstr("<tool_call>"))));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "serve/openai/harmony_turns.h"
 #include "serve/openai/shown_tools.h"
 #include "serve/tools/thought_constraint.h"
 #include "serve/tools/thought_limit.h"
@@ -41,7 +42,9 @@ bool begins_with_form(const Request& request, const ToolPlan& tools) {
 // Lets the form hold what follows the thoughts alone; false: it cannot.
 bool put_form_behind_thoughts(LLM& llm, const ThoughtMarks& marks, const ToolPlan& tools, Request& request,
                               std::string& prompt_end) {
-  if (!llm.structured_output_support().ok() || (marks.is_harmony && tools.choice == ToolChoice::kNamed)) return false;
+  if (!llm.structured_output_support().ok() || (marks.is_harmony && tools.only_arguments)) return false;
+  // What holds calls in free text there lets thoughts through as they are.
+  if (marks.is_harmony && !begins_with_form(request, tools)) return false;
   // What is wrong with it is said when it is submitted.
   const auto prompt = llm.apply_chat_template(request);
   if (!prompt.ok() || closes_thoughts(marks, *prompt)) return false;
@@ -69,8 +72,14 @@ Status limit_thoughts(LLM& llm, const ThoughtMarks* marks, const ToolPlan& tools
 
 }  // namespace
 
+void put_earlier_turns(const LLM& llm, Request& request) {
+  if (!request.messages_json.empty() && wants_harmony_turns(llm.info().tool_template))
+    request.messages_json = harmony_turns(request.messages_json);
+}
+
 Result<AnswerPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, BodyNotes& notes) {
   AnswerPlan plan;
+  put_earlier_turns(llm, call.request);
   CHORAL_TRY(plan.tools, plan_call_tools(service, llm, call, notes));
   const ThoughtMarks* marks = service.thoughts();
   Request& r = call.request;

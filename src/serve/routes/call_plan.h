@@ -12,6 +12,9 @@ namespace choral::serve {
 // Changes the call's request to what it comes to. An error names the field in the notes.
 Result<AnswerPlan> plan_call(const Service& service, LLM& llm, ChatCall& call, BodyNotes& notes);
 
+// Earlier turns as the model's chat template takes them, where that is not how OpenAI writes them.
+void put_earlier_turns(const LLM& llm, Request& request);
+
 // The plan once the prompt is known.
 AnswerPlan with_prompt(AnswerPlan plan, const LLM& llm, const LiveRequest& live);
 

@@ -140,6 +140,7 @@ void tokenize(Service& service, const Exchange& exchange) {
     auto text = begin_text(service, llm, e, call->model, call->request);
     if (!text) return;
     const std::string_view param = call->request.prompt ? "prompt" : "messages";
+    put_earlier_turns(llm, call->request);
     const auto prompt = text_of(llm, call->request);
     if (!prompt.ok()) return e->respond(service.error(prompt.status(), param));
     // The template wrote those of a conversation.

@@ -11,6 +11,7 @@ CallForm call_form(ToolFormat format) {
   switch (format) {
     case ToolFormat::kHermes:
     case ToolFormat::kQwen3Coder:
+    case ToolFormat::kSeedOss:
     case ToolFormat::kGlm45:
       return {fmt::format("{}\n{{\"name\": \"", begin),
               "\", \"arguments\": ",
@@ -42,29 +43,58 @@ CallForm call_form(ToolFormat format) {
               begin};
     case ToolFormat::kKimiK2:
       return {fmt::format("{}functions.", marks.call_begin),
-              fmt::format(":0{}", marks.separator),
+              ":",
               std::string(marks.call_end),
               "",
               std::string(begin),
               std::string(marks.end),
-              begin};
+              begin,
+              marks.separator};
     case ToolFormat::kOpenAI:
-      return {
-          "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "", "<|call|><|start|>assistant", "", "", ""};
+      return {"<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "", "<|call|><|start|>assistant", "", "",
+              "<|channel|>commentary to=functions."};
+    case ToolFormat::kGemma4: return {fmt::format("{}{}", begin, marks.call_begin), "", std::string(marks.end), "", "", "", ""};
     case ToolFormat::kPythonic:
     case ToolFormat::kLlama4Pythonic:
+    case ToolFormat::kOlmo3:
     case ToolFormat::kGemma:
     case ToolFormat::kJson: return {R"({"name": ")", R"(", "parameters": )", "}", ", ", "[", "]", ""};
   }
   return {};
 }
 
+CallForm held_form(ToolFormat format) {
+  const CallMarks& marks = call_marks(format);
+  const std::string_view begin = marks.begins[0];
+  switch (format) {
+    case ToolFormat::kQwen3Coder:
+    case ToolFormat::kSeedOss: {
+      const std::string_view function = marks.call_begin, end = parameter_marks(format).end;
+      const std::string_view trigger = format == ToolFormat::kQwen3Coder ? "<tool_call>\n<function=" : begin;
+      return {fmt::format("{}\n{}", begin, function),
+              ">",
+              fmt::format("{}\n{}", end, marks.end),
+              "\n",
+              "",
+              "",
+              trigger,
+              "",
+              "qwen_xml"};
+    }
+    case ToolFormat::kGlm45: return {std::string(begin), "", std::string(marks.end), "\n", "", "", begin, "", "glm_xml"};
+    default: return call_form(format);
+  }
+}
+
 std::string written_calls(ToolFormat format, std::span<const std::pair<std::string, std::string>> calls) {
   const CallForm form = call_form(format);
   std::string text = form.open;
-  for (const auto& [name, arguments] : calls) {
-    if (&name != &calls.front().first) text += form.separator;
-    text += fmt::format("{}{}{}{}{}", form.before_name, name, form.after_name, arguments, form.end);
+  for (const auto& call : calls) {
+    const auto& [name, arguments] = call;
+    if (&call != calls.data()) text += form.separator;
+    text += form.before_name + name + form.after_name;
+    if (!form.after_number.empty()) text += fmt::format("{}{}", &call - calls.data(), form.after_number);
+    text += arguments + form.end;
   }
   return text + form.close;
 }

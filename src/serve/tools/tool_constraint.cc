@@ -30,17 +30,26 @@ std::string tag(std::string_view begin, std::string_view content, std::string_vi
   return fmt::format(R"({{"type":"tag","begin":{},"content":{},"end":{}}})", json_string(begin), content, json_string(end));
 }
 
+// Behind the name.
+std::string arguments(const CallForm& form, const Tool& tool) {
+  std::string out =
+      fmt::format(R"({{"type":"json_schema","json_schema":{},"max_whitespace_cnt":{}}})", tool.schema, kMaxWhiteSpace);
+  if (!form.style.empty()) out.insert(out.size() - 1, fmt::format(R"(,"style":"{}")", form.style));
+  if (form.after_number.empty()) return out;
+  return fmt::format(
+      R"({{"type":"sequence","elements":[{{"type":"regex","pattern":"[0-9]{{1,3}}"}},{{"type":"const_string","value":{}}},{}]}})",
+      json_string(form.after_number), out);
+}
+
 }  // namespace
 
 StructuredOutput tool_constraint(ToolFormat format, std::span<const Tool> tools, bool required, bool parallel) {
-  const CallForm form = call_form(format);
+  const CallForm form = held_form(format);
   if (!required && form.trigger.empty()) return {};
   std::string calls;
   for (const Tool& tool : tools) {
     if (!calls.empty()) calls += ',';
-    calls += tag(form.before_name + tool.name + form.after_name,
-                 fmt::format(R"({{"type":"json_schema","json_schema":{},"max_whitespace_cnt":{}}})", tool.schema, kMaxWhiteSpace),
-                 form.end);
+    calls += tag(form.before_name + tool.name + form.after_name, arguments(form, tool), form.end);
   }
   std::string list =
       fmt::format(R"({{"type":"tags_with_separator","tags":[{}],"separator":{},"at_least_one":true,"stop_after_first":{}}})",

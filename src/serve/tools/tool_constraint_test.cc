@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "serve/openai/answer_plan.h"
+#include "serve/tools/call_form.h"
 #include "serve/tools/tools_request.h"
 #include "text/grammar/sampled_answer_test.h"
 
@@ -55,7 +56,10 @@ class ToolConstraint : public ::testing::TestWithParam<std::pair<ToolFormat, con
     EXPECT_TRUE(grammar.ok()) << grammar.status().to_string();
     for (int round = 0; grammar.ok() && round < rounds; ++round) {
       auto matcher = (*grammar)->matcher();
-      const auto text = text::sample(**matcher, *tokenizer_, end_id_, random_, 40 + round, 600);
+      const auto& parameters = parameter_marks(GetParam().first);
+      const bool has_marks = !held_form(GetParam().first).style.empty();
+      const auto text = text::sample(**matcher, *tokenizer_, end_id_, random_, 40 + round, 600,
+                                     has_marks ? parameters.value_end : std::string_view());
       if (!text) continue;
       out.emplace_back(*text, read_answer(make_answer_reader({.tools = plan}, Announce::kWhole), *text, AnswerEnd::kOver));
     }
@@ -105,6 +109,70 @@ TEST_P(ToolConstraint, AutoLetsTextAndRightCallsThrough) {
   }
 }
 
+// What a model may write of its own accord once a call has begun, by the family's own form.
+class HeldCalls : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::getenv("CHORAL_XGRAMMAR")) GTEST_SKIP() << "CHORAL_XGRAMMAR names no folder with xgrammar";
+  }
+  void expect(ToolFormat format, std::string_view choice, const std::vector<std::string>& right,
+              const std::vector<std::string>& wrong) {
+    std::string param;
+    const auto made = plan_tools({kTools, choice, "true"}, {format, true, {}}, param);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const auto tokenizer = text::test_tokenizer("qwen2");
+    text::GrammarOptions options;
+    options.limits.max_compile_s = 300;  // of a loaded machine
+    const auto compiler = *text::make_grammar_compiler(*tokenizer, {tokenizer->eos_id().value()}, options);
+    const auto grammar = compiler->compile(made->constraint);
+    ASSERT_TRUE(grammar.ok()) << grammar.status().to_string() << "\n" << made->constraint.text;
+    for (const auto& text : right)
+      EXPECT_TRUE(text::takes_tokens(**grammar, *tokenizer, text::byte_tokens(*tokenizer, text))) << text;
+    for (const auto& text : wrong)
+      EXPECT_FALSE(text::takes_tokens(**grammar, *tokenizer, text::byte_tokens(*tokenizer, text))) << text;
+  }
+};
+
+TEST_F(HeldCalls, OfParametersBetweenMarks) {
+  for (const std::string mark : {"tool_call", "seed:tool_call"}) {
+    const auto call = [&mark](const std::string& name, const std::string& parameters) {
+      return "Well. <" + mark + ">\n<function=" + name + ">" + parameters + "</function>\n</" + mark + ">";
+    };
+    const std::string n = "\n<parameter=n>\n7\n</parameter>", unit = "\n<parameter=unit>\nC\n</parameter>\n";
+    expect(mark == "tool_call" ? ToolFormat::kQwen3Coder : ToolFormat::kSeedOss, "\"auto\"",
+           {"text", call("get_weather", n + unit), call("now", "\n<parameter=s>\n7 <b>\n\n</parameter>\n") + " more"},
+           {call("get_weather", n), call("get_weather", "\n<parameter=n>\nseven\n</parameter>" + unit),
+            call("get_weather", n + "\n<parameter=unit>\nK\n</parameter>\n"), call("then", "\n")});
+  }
+  const std::string n = "\n<arg_key>n</arg_key>\n<arg_value>7</arg_value>", end = "\n</tool_call>";
+  const std::string unit = "<arg_key>unit</arg_key><arg_value>C</arg_value>";
+  expect(ToolFormat::kGlm45, "\"auto\"", {"text", "<tool_call>get_weather" + n + unit + end},
+         {"<tool_call>get_weather" + n + end, "<tool_call>then" + end,
+          "<tool_call>get_weather\n<arg_key>n</arg_key>\n<arg_value>x</arg_value>" + unit + end});
+}
+
+TEST_F(HeldCalls, OfKimiHaveNumbers) {
+  const auto call = [](const std::string& name, const std::string& s) {
+    return "<|tool_call_begin|>functions." + name + "<|tool_call_argument_begin|>" + s + "<|tool_call_end|>";
+  };
+  const std::string begin = "<|tool_calls_section_begin|>", end = "<|tool_calls_section_end|>", text = "{\"s\": \"x\"}";
+  expect(ToolFormat::kKimiK2, "\"required\"",
+         {begin + call("now:0", text) + call("now:1", text) + end, begin + call("now:12", text) + end},
+         {begin + call("now:", text) + end, begin + call("now", text) + end, begin + call("now:1234", text) + end});
+}
+
+TEST_F(HeldCalls, OfGptOssOnTheirChannel) {
+  const std::string begin = "<|channel|>commentary to=functions.", middle = " <|constrain|>json<|message|>",
+                    text = "{\"s\": \"x\"}";
+  const std::string thought = "<|channel|>analysis<|message|>to=functions.then?<|end|><|start|>assistant";
+  expect(ToolFormat::kOpenAI, R"({"type":"function","function":{"name":"now"}})", {begin + "now" + middle + text},
+         {text, "<|channel|>final<|message|>" + text, begin + "get_weather" + middle + "{\"n\": 1, \"unit\": \"C\"}",
+          begin + "now" + middle + text + "<|call|><|start|>assistant" + begin + "now" + middle + text});
+  expect(ToolFormat::kOpenAI, "\"auto\"",
+         {thought + begin + "now" + middle + text, thought + "<|channel|>final<|message|>Hi.", begin + "now" + middle + text},
+         {begin + "now" + middle + "{\"s\": 1}", thought + begin + "then" + middle + text});
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, ToolConstraint,
                          ::testing::Values(std::pair(ToolFormat::kHermes, "qwen2"), std::pair(ToolFormat::kLlama3Json, "llama3"),
                                            std::pair(ToolFormat::kMistral, "mistral"),
@@ -113,7 +181,9 @@ INSTANTIATE_TEST_SUITE_P(Families, ToolConstraint,
                                            std::pair(ToolFormat::kKimiK2, "qwen2"), std::pair(ToolFormat::kOpenAI, "qwen2"),
                                            std::pair(ToolFormat::kGranite, "qwen2"), std::pair(ToolFormat::kGranite20b, "qwen2"),
                                            std::pair(ToolFormat::kPhi4Mini, "qwen2"), std::pair(ToolFormat::kPythonic, "llama3"),
-                                           std::pair(ToolFormat::kDeepSeekV31, "deepseek")));
+                                           std::pair(ToolFormat::kDeepSeekV31, "deepseek"),
+                                           std::pair(ToolFormat::kSeedOss, "qwen2"), std::pair(ToolFormat::kGemma4, "qwen2"),
+                                           std::pair(ToolFormat::kOlmo3, "qwen2")));
 
 }  // namespace
 }  // namespace choral::serve

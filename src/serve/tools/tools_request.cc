@@ -79,7 +79,7 @@ class Planner {
     }
     CHORAL_RETURN_IF_ERROR(see_what_is_shown());
     constrain();
-    plan_.keep_special_tokens = plan_.reads_calls() && plan_.choice != ToolChoice::kNamed && call_marks(plan_.format).is_special;
+    plan_.keep_special_tokens = plan_.reads_calls() && !plan_.only_arguments && call_marks(plan_.format).is_special;
     return std::move(plan_);
   }
 
@@ -189,6 +189,12 @@ class Planner {
         return;
       case ToolChoice::kRequired: plan_.constraint = tool_constraint(plan_.format, plan_.tools, true, plan_.parallel); return;
       case ToolChoice::kNamed: {
+        // gpt-oss says to whom it speaks before it speaks: without that it answers the user.
+        plan_.only_arguments = plan_.format != ToolFormat::kOpenAI || !setting_.has_grammars;
+        if (!plan_.only_arguments) {
+          plan_.constraint = tool_constraint(plan_.format, plan_.tools, true, false);
+          return;
+        }
         // Without a compiler for schemas: some JSON object, which is all that OpenAI promises where nothing is strict.
         const bool any_object = !setting_.has_grammars && !plan_.tools.front().strict;
         plan_.constraint.kind = any_object ? StructuredOutput::Kind::kJsonObject : StructuredOutput::Kind::kJsonSchema;

@@ -43,7 +43,8 @@ struct ToolPlan {
   bool needs_showing = false;       // the template does not show them
   bool calls_need_showing = false;  // nor calls that were made
   ToolChoice choice = ToolChoice::kNone;
-  std::string function;  // kNamed
+  std::string function;         // kNamed
+  bool only_arguments = false;  // kNamed: the answer is the function's arguments and nothing else; else it is a call
   bool parallel = true;
   StructuredOutput constraint;  // kNone: the text is free
   ToolFormat format = ToolFormat::kJson;

@@ -137,6 +137,18 @@ void expect_beginnings(const ToolPlan& plan, std::string_view answer, const Read
   }
 }
 
+// What a tag's content lets through for the arguments of a city, or for none.
+std::string written_content(const nlohmann::json& content, ToolFormat format, std::string_view city, int number) {
+  const ParameterMarks& marks = parameter_marks(format);
+  if (content["type"] == "sequence") {
+    return std::to_string(number) + content["elements"][1]["value"].get<std::string>() +
+           written_content(content["elements"][2], format, city, number);
+  }
+  if (!content.contains("style")) return city.empty() ? "{}" : fmt::format(R"({{"city":"{}"}})", city);
+  return city.empty() ? ""
+                      : fmt::format("{}city{}{}{}{}", marks.key_begin, marks.key_end, marks.value_begin, city, marks.value_end);
+}
+
 TEST(ToolsRequest, EveryConstraintIsWellFormedAndItsCallsAreRead) {
   for (const CallMarks& marks : all_call_marks()) {
     const auto made = plan({kTools, "\"required\"", "true"}, {marks.format, true, {}});
@@ -151,14 +163,15 @@ TEST(ToolsRequest, EveryConstraintIsWellFormedAndItsCallsAreRead) {
     for (int i = 0; i < 2; ++i) {
       const auto& call = list["tags"][i];
       if (i > 0) answer += list["separator"].get<std::string>();
-      answer += call["begin"].get<std::string>() + (i ? "{}" : "{\"city\":\"Rome\"}") + call["end"].get<std::string>();
+      answer += call["begin"].get<std::string>() + written_content(call["content"], marks.format, i ? "" : "Rome", i) +
+                call["end"].get<std::string>();
     }
     if (around) answer += tag["end"].get<std::string>();
     const ReadAnswer parsed = read_answer(make_answer_reader({.tools = *made}, Announce::kWhole), answer, AnswerEnd::kOver);
     EXPECT_EQ(parsed.content, "") << answer;
     ASSERT_EQ(parsed.calls.size(), 2u) << answer;
     EXPECT_EQ(parsed.calls[0].name, "get_weather");
-    EXPECT_EQ(parsed.calls[0].arguments, "{\"city\":\"Rome\"}");
+    EXPECT_EQ(nlohmann::json::parse(parsed.calls[0].arguments), nlohmann::json::parse(R"({"city":"Rome"})"));
     EXPECT_EQ(parsed.calls[1].name, "now");
     expect_beginnings(*made, answer, parsed);
   }

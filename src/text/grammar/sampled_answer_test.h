@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -44,19 +46,14 @@ inline std::vector<int32_t> ids_in(const std::vector<uint32_t>& words) {
   return ids;
 }
 
-// Random tokens of the mask, then those that tend to close what is open, until only the end may follow. Checks on the way that
-// accept() agrees with the mask. The text, or nothing when it found no end.
+// Random tokens of the mask, then those that tend to close what is open (`end_of_value`, where a value ends with such a mark),
+// until only the end may follow. Checks on the way that accept() agrees with the mask. The text, or nothing when it found no end.
 inline std::optional<std::string> sample(GrammarMatcher& matcher, const Tokenizer& tokenizer, int32_t end_id,
-                                         std::mt19937& random, int random_tokens, int most = 400) {
-  constexpr std::string_view kClosing = "\"}]:0";
-  std::vector<int32_t> closing;
-  for (const char c : kClosing) {
-    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-      if (tokenizer.token_bytes(id) == std::string_view(&c, 1)) {
-        closing.push_back(id);
-        break;
-      }
-    }
+                                         std::mt19937& random, int random_tokens, int most = 400,
+                                         std::string_view end_of_value = "") {
+  std::map<char, int32_t> bytes;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (const auto token = tokenizer.token_bytes(id); token.size() == 1) bytes.emplace(token[0], id);
   }
   std::string text;
   for (int step = 0; step < most; ++step) {
@@ -68,9 +65,13 @@ inline std::optional<std::string> sample(GrammarMatcher& matcher, const Tokenize
     if (has(words, end_id) && (step >= random_tokens || ids.size() == 1)) return text;
     int32_t chosen = ids[random() % ids.size()];
     if (step >= random_tokens) {
-      for (const int32_t id : closing) {
-        if (has(words, id)) {
-          chosen = id;
+      std::string closing = "\"}]:0";
+      size_t said = std::min(end_of_value.size() - (end_of_value.empty() ? 0 : 1), text.size());
+      while (said > 0 && !text.ends_with(end_of_value.substr(0, said))) --said;
+      closing.insert(0, end_of_value.substr(said, 1));
+      for (const char c : closing) {
+        if (const auto id = bytes.find(c); id != bytes.end() && has(words, id->second)) {
+          chosen = id->second;
           break;
         }
       }

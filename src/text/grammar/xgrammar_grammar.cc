@@ -16,8 +16,10 @@ using tvm_ffi::Any;
 constexpr int64_t kRawVocabulary = 0;   // tokens are given as the bytes they stand for
 constexpr int64_t kMaxWhiteSpace = 64;  // as JsonLimits
 constexpr std::string_view kRootRule = "root";
-// Special tokens of some vocabularies that free text beside tool calls may hold, as it may where nothing is constrained.
-constexpr std::array<std::string_view, 2> kReasoning = {"<think>", "</think>"};
+// Special tokens of some vocabularies, around thoughts and messages, that free text beside tool calls may hold, as it may where
+// nothing is constrained.
+constexpr std::array<std::string_view, 8> kReasoning = {"<think>", "</think>", "<|start|>",    "<|end|>",
+                                                        "[THINK]", "[/THINK]", "<seed:think>", "</seed:think>"};
 
 }  // namespace
 
