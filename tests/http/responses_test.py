@@ -4,6 +4,9 @@ CHORAL [unittest arguments]. Answers and events must be what the types of OpenAI
 `store`, which OpenAI's answers have and its types have not, the `name` of a call that ends, which other versions of its types have, and our
 own `adapters`. The models say what the test wrote (scripted_model.py)."""
 
+import contextlib
+import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -43,7 +46,7 @@ def start():
 
 def setUpModule():
     global MODEL, SERVER, RESPONSE, EVENT, ITEMS
-    MODEL = scripted_model.write_scripted_model(pathlib.Path(TEMP.name) / "scripted", SCRIPTS, TEMPLATE, context=4096)
+    MODEL = scripted_model.write_scripted_model(pathlib.Path(TEMP.name) / "scripted", SCRIPTS, TEMPLATE, context=16384)
     RESPONSE, EVENT, ITEMS = (forbids_others(kind, but=(Response, ResponseFunctionCallArgumentsDoneEvent)) for kind in (Response, ResponseStreamEvent, ResponseItemList))
     SERVER = start()
 
@@ -71,7 +74,10 @@ def ask(letter, **fields):
 
 
 def events(letter, **fields):
-    text = call("POST", PATH, {"input": f"say {letter}", "temperature": 0, "stream": True, **fields})
+    return read_events(call("POST", PATH, {"input": f"say {letter}", "temperature": 0, "stream": True, **fields}))
+
+
+def read_events(text):
     told = []
     for block in text.strip("\n").split("\n\n"):
         name, data = block.split("\n")
@@ -220,12 +226,86 @@ class BackgroundTest(unittest.TestCase):
         self.assertTrue(got.error.message)
 
     def test_the_refused_are_named(self):
-        for field, fields in (("background", {"background": True, "stream": True}), ("background", {"background": True, "store": False}),
-                              ("truncation", {"truncation": "auto"}), ("include", {"include": ["made_up"]}),
+        for field, fields in (("background", {"background": True, "store": False}), ("truncation", {"truncation": "auto"}), ("include", {"include": ["made_up"]}),
                               ("conversation", {"conversation": "c"}), ("prompt", {"prompt": {"id": "p"}})):
             error = call("POST", PATH, {"input": "a", **fields}, want=400)["error"]
             self.assertEqual(error["param"], field, error)
             self.assertIn(f"'{field}'", error["message"])
+
+
+class BackgroundStreamTest(unittest.TestCase):
+    def follow(self, response_id, query="", **wanted):
+        return call("GET", f"{PATH}/{response_id}?stream=true{query}", **wanted)
+
+    def test_its_events_come_again_from_any_number(self):
+        for letter, fields in (("1", {}), ("4", {"tools": [LOOK]}), ("x", {"ignore_eos": True, "max_output_tokens": 40})):
+            told = events(letter, background=True, **fields)
+            self.assertEqual([event["sequence_number"] for event in told], list(range(len(told))))
+            self.assertEqual([event["type"] for event in told[:3]], ["response.created", "response.queued", "response.in_progress"])
+            for event in told:
+                strictly(EVENT, event)
+                if "response" in event:
+                    self.assertTrue(check(event["response"]).background)
+            self.assertEqual([event["response"]["status"] for event in told[:3]], ["queued", "queued", "in_progress"])
+            made = told[-1]["response"]
+            self.assertEqual(told[-1]["type"], f"response.{made['status']}")
+            self.assertEqual(call("GET", f"{PATH}/{made['id']}"), made)
+            self.assertEqual(read_events(self.follow(made["id"])), told)
+            for after in (0, 3, len(told) - 2):
+                self.assertEqual(read_events(self.follow(made["id"], f"&starting_after={after}")), told[after + 1:])
+            self.assertEqual(self.follow(made["id"], f"&starting_after={len(told)}"), "")
+            # As a stream that is not in the background tells it, which may come in other pieces.
+            kinds, plain = ([kind for kind, _ in itertools.groupby(event["type"] for event in each)] for each in (told, events(letter, **fields)))
+            self.assertEqual([kind for kind in kinds if kind != "response.queued"], plain)
+
+    def test_it_goes_on_when_the_client_has_gone(self):
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{SERVER.port}/v1", api_key=MINE, max_retries=0, timeout=served.LONG,
+                               _strict_response_validation=True)
+        seen = []
+        with client.responses.create(model="base", input="say x", background=True, stream=True, max_output_tokens=150,
+                                     extra_body={"ignore_eos": True}) as stream:
+            for event in stream:
+                seen.append(event)
+                if len(seen) == 8:
+                    break
+        made = seen[0].response.id
+        # Two that come back while it goes on, and one when it has ended.
+        for _ in range(2):
+            with client.responses.retrieve(made, stream=True, starting_after=seen[-1].sequence_number) as stream:
+                rest = list(stream)
+        self.assertEqual([event.sequence_number for event in [*seen, *rest]], list(range(8 + len(rest))))
+        self.assertEqual(rest[-1].type, "response.incomplete")
+        text = "".join(event.delta for event in [*seen, *rest] if event.type == "response.output_text.delta")
+        self.assertEqual(text, ended(made).output_text)
+        self.assertEqual([event["sequence_number"] for event in read_events(self.follow(made))], list(range(8 + len(rest))))
+
+    def test_cancelled_deleted_or_failed_it_ends(self):
+        for method, suffix in (("POST", "/cancel"), ("DELETE", "")):
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", SERVER.port, timeout=served.LONG)) as connection:
+                body = {"input": "say x", "background": True, "stream": True, "ignore_eos": True}
+                connection.request("POST", PATH, json.dumps(body), {"Authorization": f"Bearer {MINE}", "Content-Type": "application/json"})
+                answer = connection.getresponse()
+                answer.readline()
+                made = json.loads(answer.readline().decode().removeprefix("data: "))["response"]["id"]
+                call(method, f"{PATH}/{made}{suffix}")
+                answer.read()  # to its end
+            call("GET", f"{PATH}/{made}?stream=true", want=404 if method == "DELETE" else 200)
+        told = events("x", background=True, ignore_eos=True, timeout_s=0.3)
+        self.assertEqual([event["sequence_number"] for event in told], list(range(len(told))))
+        strictly(EVENT, told[-1])
+        self.assertEqual(told[-1]["type"], "response.failed")
+        self.assertEqual(check(told[-1]["response"]), ended(told[0]["response"]["id"]))
+
+    def test_what_cannot_be_followed_is_told(self):
+        made = events("3", background=True)[0]["response"]["id"]
+        self.follow(made, key=YOURS, want=404)
+        for query, field in (("&starting_after=-1", "starting_after"), ("&starting_after=x", "starting_after")):
+            self.assertIn(field, self.follow(made, query, want=400)["error"]["message"])
+        self.assertIn("stream=true", call("GET", f"{PATH}/{made}?starting_after=1", want=400)["error"]["message"])
+        call("GET", f"{PATH}/{made}?stream=false")
+        call("GET", f"{PATH}/{made}?stream=yes", want=400)
+        for without in (ask("3").id, ask("3", background=True).id):
+            self.assertEqual(self.follow(without, want=400)["error"]["param"], "stream")
 
 
 class LifeTest(unittest.TestCase):

@@ -16,10 +16,11 @@ constexpr std::array<std::string_view, 6> kSame{"model", "temperature", "top_p",
 constexpr std::array<std::string_view, 14> kOwn{
     "input", "instructions", "max_output_tokens",    "tools",      "tool_choice", "text", "reasoning", "include", "top_logprobs",
     "store", "background",   "previous_response_id", "truncation", "metadata"};
-// Without effect here: there is one tier, one cache, and no tool of OpenAI's own that `max_tool_calls` would count.
-constexpr std::array<std::string_view, 7> kWithoutEffect{
-    "user",           "service_tier",   "safety_identifier",     "prompt_cache_key",
-    "max_tool_calls", "stream_options", "prompt_cache_retention"};
+// Without effect here: there is one tier, one cache, no window for what is in the background, and no tool of OpenAI's own that
+// `max_tool_calls` would count.
+constexpr std::array<std::string_view, 8> kWithoutEffect{
+    "user",           "service_tier",   "safety_identifier",      "prompt_cache_key",
+    "max_tool_calls", "stream_options", "prompt_cache_retention", "background_options"};
 // What an answer can include beside its text; what others are about is never in one.
 constexpr std::array<std::string_view, 9> kIncludes{"message.output_text.logprobs",
                                                     "reasoning.encrypted_content",
@@ -205,8 +206,6 @@ Status read_storing(const Json& body, const ResponseMemory& memory, ResponseCall
   if (call.background && !memory.stores) return unsupported("'background' {}", kNeedsStore);
   if (call.background && !call.store)
     return invalid_argument("'background' needs 'store', without which nobody could ask for it");
-  if (call.background && body.contains("stream") && body["stream"] == true)
-    return unsupported("'background' with 'stream' is not served: ask for the response with GET /v1/responses/ID");
   if (const Json* previous = said("previous_response_id")) {
     CHORAL_RETURN_IF_ERROR(read_value("previous_response_id", *previous, call.previous_id));
     if (!memory.stores) return unsupported("'previous_response_id' {}", kNeedsStore);
@@ -272,6 +271,8 @@ Status put_member(const std::string& name, Json& value, Json& chat, BodyNotes& n
     if (value != "disabled") return wrong_type(name, "disabled", value);
   } else if (name == "metadata") {
     return check_metadata(name, value);
+  } else if (name == "context_management") {
+    return unsupported("'context_management' is not served: no conversation is made shorter by itself");
   } else if (name == "conversation" || name == "prompt") {
     return unsupported("'{}' is not served: this server keeps responses, but no {}s", name, name);
   } else if (!is_one_of(kWithoutEffect, name) && !is_one_of(kOwn, name)) {

@@ -55,7 +55,7 @@ class ResponseForm : public ResponseAnswerForm {
 
   std::string piece(size_t, const StreamEvent& event, const Usage&) override {
     if (!std::exchange(begun_, true)) {
-      tell("response.created", {{"response", response("in_progress", nullptr)}});
+      if (sequence_ == 0) tell("response.created", {{"response", response("in_progress", nullptr)}});
       tell("response.in_progress", {{"response", response("in_progress", nullptr)}});
     }
     take(event.text, event.token_ids, event.logprobs, event.finish_reason);
@@ -81,6 +81,11 @@ class ResponseForm : public ResponseAnswerForm {
   }
 
   std::string begun(std::string_view status) const override { return dumped(response(status, nullptr)); }
+
+  std::string queued() override {
+    for (const char* type : {"response.created", "response.queued"}) tell(type, {{"response", response("queued", nullptr)}});
+    return std::exchange(events_, {});
+  }
 
  private:
   Json kept(Json response) const {

@@ -19,6 +19,8 @@ class ResponseAnswerForm : public AnswerForm {
  public:
   // The response before there is anything of it: "queued".
   virtual std::string begun(std::string_view status) const = 0;
+  // The same as the first events of its stream.
+  virtual std::string queued() = 0;
 };
 
 // `keep`: may be empty.

@@ -11,6 +11,7 @@ void BackgroundExchange::cancel() {
     cancelled_ = true;
     left.swap(on_closed_);
   }
+  end_stream();
   if (left) post(std::move(left));
 }
 
@@ -26,6 +27,14 @@ void BackgroundExchange::respond(HttpResponse response) {
 void BackgroundExchange::begin_stream(int, Headers) {
   const std::lock_guard lock(mutex_);
   begun_ = true;
+}
+
+void BackgroundExchange::send(std::string bytes) {
+  if (events_) events_->append(bytes);
+}
+
+void BackgroundExchange::end_stream() {
+  if (events_) events_->close();
 }
 
 void BackgroundExchange::abort() { failed_({.message = "the server lost this response", .code = "internal"}); }

@@ -1,6 +1,6 @@
-// The exchange of an answer that nobody waits for: its client was told that it is queued, and asks for it later. What a stream
-// sends is dropped, as the answer's form keeps the response. Cancelling it looks to the answer as a client that leaves.
-// Thread-safe.
+// The exchange of an answer that nobody waits for: its client was told that it is queued, and asks for it later. The answer's
+// form keeps the response; what a stream sends goes to the response's events, where there are some, and to nobody else.
+// Cancelling it looks to the answer as a client that leaves. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -11,6 +11,7 @@
 
 #include "serve/error_body.h"
 #include "serve/http/exchange.h"
+#include "serve/responses/response_events.h"
 
 namespace choral::serve {
 
@@ -20,7 +21,10 @@ class BackgroundExchange final : public HttpExchange {
   using Failed = std::function<void(const ApiError& error)>;
 
   // `first`: the client's, which is answered; its thread does the work.
-  BackgroundExchange(std::shared_ptr<HttpExchange> first, Failed failed) : first_(std::move(first)), failed_(std::move(failed)) {}
+  // `events`: null where nobody may follow.
+  BackgroundExchange(std::shared_ptr<HttpExchange> first, std::shared_ptr<ResponseEvents> events, Failed failed)
+      : first_(std::move(first)), events_(std::move(events)), failed_(std::move(failed)) {}
+  ~BackgroundExchange() override { end_stream(); }
 
   void cancel();
   bool has_begun() const;
@@ -28,8 +32,8 @@ class BackgroundExchange final : public HttpExchange {
   const HttpRequest& request() const override { return first_->request(); }
   void respond(HttpResponse response) override;
   void begin_stream(int status, Headers headers) override;
-  void send(std::string) override {}
-  void end_stream() override {}
+  void send(std::string bytes) override;
+  void end_stream() override;
   void abort() override;
   size_t unsent_bytes() const override { return 0; }
   bool congested() const override { return false; }
@@ -43,6 +47,7 @@ class BackgroundExchange final : public HttpExchange {
 
  private:
   const std::shared_ptr<HttpExchange> first_;
+  const std::shared_ptr<ResponseEvents> events_;
   const Failed failed_;
   mutable std::mutex mutex_;
   bool begun_ = false, cancelled_ = false;

@@ -4,12 +4,14 @@
 
 #include "base/log.h"
 #include "serve/http/error_response.h"
+#include "serve/http/sse.h"
 
 namespace choral::serve {
 namespace {
 
-// The stored response with another end than its own.
-void finish_otherwise(Service& service, const std::string& id, const std::string& owner, const ApiError& error) {
+// The stored response with another end than its own; `events` may be null.
+void finish_otherwise(Service& service, const std::string& id, const std::string& owner, ResponseEvents* events,
+                      const ApiError& error) {
   const auto stored = service.responses()->find(id, owner);
   if (!stored.ok() || !*stored) return;
   Json response = Json::parse((*stored)->response_json);
@@ -17,6 +19,10 @@ void finish_otherwise(Service& service, const std::string& id, const std::string
   response["error"] = response_error(error);
   const auto done = service.responses()->finish(id, owner, dumped(response));
   if (!done.ok()) CHORAL_LOG(kError, "response {} is not stored: {}", id, done.status().message());
+  if (events == nullptr) return;
+  constexpr std::string_view kFailed = "response.failed";
+  events->append(sse_event(kFailed, dumped({{"type", kFailed}, {"sequence_number", events->next()}, {"response", response}})));
+  events->close();
 }
 
 }  // namespace
@@ -61,10 +67,17 @@ void start_in_background(Service& service, const Exchange& exchange, const Respo
                                                   .previous_id = call.previous_id,
                                                   .is_running = true});
   if (!stored.ok()) return exchange->respond(service.error(stored));
+  const auto events = call.chat.stream ? service.response_events().add(id) : nullptr;
   const auto hidden = std::make_shared<BackgroundExchange>(
-      exchange, [&service, id, owner](const ApiError& error) { finish_otherwise(service, id, owner, error); });
+      exchange, events,
+      [&service, id, owner, events](const ApiError& error) { finish_otherwise(service, id, owner, events.get(), error); });
   service.background().add(id, hidden);
-  exchange->respond(json_response(std::move(queued)));
+  if (events == nullptr) {
+    exchange->respond(json_response(std::move(queued)));
+  } else {
+    events->append(form->queued());
+    events->follow(exchange, -1);
+  }
   // The client's exchange logs the request, with what is found out of its answer.
   const auto told = [exchange](const AnsweredRequest& answered) {
     if (answered.notes.usage) exchange->note_end(*answered.notes.usage, answered.notes.reason);

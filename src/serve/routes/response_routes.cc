@@ -1,5 +1,7 @@
 // Responses that were stored: shown, cancelled, deleted, and what they were asked.
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "serve/http/error_response.h"
 #include "serve/list_page.h"
@@ -62,10 +64,34 @@ Json current(const FoundResponse& found) {
   return response;
 }
 
-Status check_show(std::string_view query) {
-  if (query_parameter(query, "stream") == "true" || !query_parameter(query, "starting_after").empty())
-    return unsupported("'stream' is not served for a response that is stored: its events are not kept");
-  return {};
+// The number of the event behind which a stream goes on; -1: it begins. Nothing: no stream is wanted.
+Result<std::optional<int64_t>> wanted_events(std::string_view query) {
+  const std::string_view stream = query_parameter(query, "stream"), after = query_parameter(query, "starting_after");
+  if (stream != "true") {
+    if (!after.empty()) return invalid_argument("'starting_after' is for a stream: say 'stream=true' too");
+    if (!stream.empty() && stream != "false") return invalid_argument("'stream' is true or false, not '{}'", shown(stream));
+    return std::optional<int64_t>();
+  }
+  int32_t number = -1;
+  const auto [end, error] = std::from_chars(after.data(), after.data() + after.size(), number);
+  const bool is_number = error == std::errc() && end == after.data() + after.size() && number >= 0;
+  if (!after.empty() && !is_number)
+    return invalid_argument("'starting_after' is an event's sequence_number, not '{}'", shown(after));
+  return std::optional<int64_t>(number);
+}
+
+void show_events(Service& service, const Exchange& exchange, const std::string& id, int64_t after) {
+  const auto events = service.response_events().find(id);
+  if (events == nullptr)
+    return exchange->respond(service.error(
+        unsupported(
+            "no events of this response are kept: it was not asked for with 'background' and 'stream', or they had to make "
+            "room; leave 'stream' out for the response itself"),
+        "stream"));
+  if (!events->follow(exchange, after))
+    exchange->respond(service.error(
+        unsupported("the events behind number {} are not kept any more; leave 'stream' out for the response itself", after),
+        "starting_after"));
 }
 
 Result<std::string> input_page(const StoredResponse& stored, std::string_view query) {
@@ -87,8 +113,9 @@ Result<std::string> input_page(const StoredResponse& stored, std::string_view qu
 }
 
 void show_response(Service& service, const Exchange& exchange, const FoundResponse& found) {
-  if (const Status status = check_show(exchange->request().query); !status.ok())
-    return exchange->respond(service.error(status, "stream"));
+  const auto wanted = wanted_events(exchange->request().query);
+  if (!wanted.ok()) return exchange->respond(service.error(wanted.status(), "stream"));
+  if (*wanted) return show_events(service, exchange, found.stored.id, **wanted);
   exchange->respond(json_response(dumped(current(found))));
 }
 
@@ -121,6 +148,7 @@ void remove(Service& service, const Exchange& exchange, const FoundResponse& fou
   const auto removed = service.responses()->remove(stored.id, stored.owner);
   if (!removed.ok()) return exchange->respond(service.error(removed.status()));
   if (found.running) found.running->cancel();
+  service.response_events().remove(stored.id);
   exchange->respond(json_response(dumped({{"id", stored.id}, {"object", "response"}, {"deleted", true}})));
 }
 

@@ -161,6 +161,7 @@ class Service : private LiveAnswer::Owner {
 
   ResponseStore* responses() const { return responses_.get(); }  // null: none are kept
   BackgroundExchanges& background() { return background_; }
+  ResponseEventLogs& response_events() { return response_events_; }
   BatchStore* batches() const { return batches_.get(); }  // null: none are kept
   // Whose responses, files and batches a request may see: its key's, where there are keys.
   std::string owner(const HttpRequest& head) const;
@@ -218,6 +219,7 @@ class Service : private LiveAnswer::Owner {
   std::shared_ptr<RegisteredAdapters> registered_;  // null: nothing outlasts the server
   std::unique_ptr<ResponseStore> responses_;
   std::unique_ptr<BatchStore> batches_;
+  ResponseEventLogs response_events_;
   BackgroundExchanges background_;
   std::shared_ptr<AdapterGenerations> generations_;
   std::unique_ptr<AdapterNumbers> numbers_;
