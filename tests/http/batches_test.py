@@ -166,6 +166,10 @@ class BatchesTest(unittest.TestCase):
             (got,) = lines_of(batch.output_file_id)
             self.assertEqual((got["custom_id"], got["response"]["status_code"]), ("a", 200))
             told = kind.model_validate(got["response"]["body"])
+            used = got["response"]["body"]["usage"]
+            self.assertEqual(batch.usage.input_tokens, used.get("prompt_tokens", used.get("input_tokens")))
+            self.assertEqual(batch.usage.output_tokens, used.get("completion_tokens", used.get("output_tokens", 0)))
+            self.assertEqual(batch.usage.total_tokens, used["total_tokens"])
             status, _, live = SERVER.call("POST", endpoint, body, {"Authorization": f"Bearer {MINE}"})
             self.assertEqual(status, 200, live)
             if endpoint == "/v1/responses":
@@ -179,6 +183,7 @@ class BatchesTest(unittest.TestCase):
         batch = ended(begin(lines).id)
         self.assertEqual((batch.status, batch.request_counts.model_dump()), ("completed", {"total": 9, "completed": 6, "failed": 3}))
         good, bad = lines_of(batch.output_file_id), lines_of(batch.error_file_id)
+        self.assertEqual(batch.usage.total_tokens, sum(one["response"]["body"]["usage"]["total_tokens"] for one in good))
         self.assertEqual([one["custom_id"] for one in good], list("023568"))
         self.assertEqual([(one["custom_id"], one["response"]["status_code"]) for one in bad], [(i, 400) for i in "147"])
         self.assertIn("temperature", bad[0]["response"]["body"]["error"]["message"])

@@ -1,7 +1,10 @@
 #include "serve/batches/batch_json.h"
 
+#include <simdjson.h>
+
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 
 #include "serve/fresh_id.h"
 #include "serve/openai/json.h"
@@ -80,6 +83,7 @@ std::string batch_json(const StoredBatch& b) {
     json[name] = nullptr;
   json["request_counts"] = {{"total", b.total}, {"completed", b.completed}, {"failed", b.failed}};
   json["metadata"] = nullptr;
+  json["usage"] = nullptr;
   const Json facts = Json::parse(b.facts_json);
   for (const auto& [name, value] : facts.items()) json[name] = value;
   return dumped(json);
@@ -96,8 +100,14 @@ std::string list_json(const std::vector<std::string>& objects, std::string_view 
 std::string deleted_file_json(std::string_view id) { return dumped({{"id", id}, {"object", "file"}, {"deleted", true}}); }
 
 std::string batch_facts(std::string_view window, const std::string& metadata_json) {
-  return dumped(
-      {{"completion_window", window}, {"metadata", metadata_json.empty() ? Json(nullptr) : Json::parse(metadata_json)}});
+  const Json usage{{"input_tokens", 0},
+                   {"input_tokens_details", {{"cached_tokens", 0}}},
+                   {"output_tokens", 0},
+                   {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                   {"total_tokens", 0}};
+  return dumped({{"completion_window", window},
+                 {"metadata", metadata_json.empty() ? Json(nullptr) : Json::parse(metadata_json)},
+                 {"usage", usage}});
 }
 
 void set_batch_status(StoredBatch& batch, std::string_view status, int64_t unix_s) {
@@ -149,6 +159,24 @@ std::optional<LineFault> read_batch_line(std::string_view text, std::string_view
                                             names_of(kBatchEndpoints), names_of(kMoreEndpoints)),
                      .param = "url"};
   return read_line_body(json, line);
+}
+
+LineUsage used_tokens(std::string_view answer) {
+  simdjson::dom::parser parser;
+  simdjson::dom::object usage;
+  LineUsage used;
+  if (parser.parse(answer.data(), answer.size()).at_key("usage").get(usage)) return used;
+  // In the words of chats and completions, or of responses.
+  const auto add = [&usage](int64_t& to, std::initializer_list<const char*> places) {
+    for (const char* place : places) {
+      if (int64_t tokens = 0; !usage.at_pointer(place).get(tokens) && tokens > 0) to += tokens;
+    }
+  };
+  add(used.input, {"/prompt_tokens", "/input_tokens"});
+  add(used.cached_input, {"/prompt_tokens_details/cached_tokens", "/input_tokens_details/cached_tokens"});
+  add(used.output, {"/completion_tokens", "/output_tokens"});
+  add(used.reasoning, {"/completion_tokens_details/reasoning_tokens", "/output_tokens_details/reasoning_tokens"});
+  return used;
 }
 
 std::string answer_line(std::string_view custom_id, const HttpResponse& answer, std::string_view request_id) {

@@ -47,6 +47,9 @@ struct BatchLine {
 // `endpoint`: that the line must ask; empty: any that is known.
 std::optional<LineFault> read_batch_line(std::string_view text, std::string_view endpoint, BatchLine& line);
 
+// What an answer of any endpoint says that it used; nothing where it says nothing.
+LineUsage used_tokens(std::string_view answer);
+
 // A line of an output or error file.
 std::string answer_line(std::string_view custom_id, const HttpResponse& answer, std::string_view request_id);
 std::string fault_line(std::string_view custom_id, const LineFault& fault);

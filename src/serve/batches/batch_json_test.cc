@@ -49,6 +49,23 @@ TEST(BatchLine, AnswersAreOneLineEach) {
   EXPECT_TRUE(json["error"].is_null());
 }
 
+TEST(BatchLine, UsageIsReadInEveryEndpointsWords) {
+  const auto used = [](std::string_view answer) {
+    const LineUsage u = used_tokens(answer);
+    return std::array{u.input, u.cached_input, u.output, u.reasoning};
+  };
+  EXPECT_EQ(
+      used(R"({"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":4},)"
+           R"("completion_tokens_details":{"reasoning_tokens":1}}})"),
+      (std::array<int64_t, 4>{7, 4, 3, 1}));
+  EXPECT_EQ(used(R"({"usage":{"input_tokens":7,"output_tokens":3,"input_tokens_details":{"cached_tokens":4},)"
+                 R"("output_tokens_details":{"reasoning_tokens":1}}})"),
+            (std::array<int64_t, 4>{7, 4, 3, 1}));
+  EXPECT_EQ(used(R"({"usage":{"prompt_tokens":7,"total_tokens":7}})"), (std::array<int64_t, 4>{7, 0, 0, 0}));
+  for (const char* nothing : {"", "{", "[]", R"({"usage":null})", R"({"usage":{"prompt_tokens":-1}})", R"({"error":{}})"})
+    EXPECT_EQ(used(nothing), (std::array<int64_t, 4>{})) << nothing;
+}
+
 TEST(BatchCall, FieldsAreCheckedByName) {
   const auto wrong = [](std::string_view body) {
     BodyNotes notes;

@@ -251,7 +251,8 @@ void BatchRunner::on_answer(const StoredBatch& batch, const Asked& asked, const 
   BatchStore& store = store_;  // which outlives this, as nothing in flight may not
   const bool is_late = is_no_room(answer.status);
   if (answer.status != 0 && !is_late)
-    keep(batch, asked.line, answer.status != 200, answer_line(asked.custom_id, answer, asked.request_id));
+    keep(batch, asked.line, answer.status != 200, answer_line(asked.custom_id, answer, asked.request_id),
+         used_tokens(answer.body));
   {
     const std::lock_guard lock(mutex_);
     Running& running = running_[batch.id];
@@ -267,8 +268,8 @@ void BatchRunner::on_answer(const StoredBatch& batch, const Asked& asked, const 
   store.wake();
 }
 
-void BatchRunner::keep(const StoredBatch& batch, int64_t line, bool has_failed, const std::string& text) {
-  Status status = store_.add_answer(batch, line, has_failed, text + "\n");
+void BatchRunner::keep(const StoredBatch& batch, int64_t line, bool has_failed, const std::string& text, const LineUsage& used) {
+  Status status = store_.add_answer(batch, line, has_failed, text + "\n", used);
   if (status.ok()) return;
   CHORAL_LOG(kError, "batch {}: line {} is answered and cannot be kept: {}", batch.id, line + 1, status.message());
   status = fail(batch, {.code = "storage_full", .message = status.message()});

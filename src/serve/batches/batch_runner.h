@@ -55,7 +55,7 @@ class BatchRunner {
     std::string custom_id, request_id;
   };
   void on_answer(const StoredBatch& batch, const Asked& asked, const HttpResponse& answer);
-  void keep(const StoredBatch& batch, int64_t line, bool has_failed, const std::string& text);
+  void keep(const StoredBatch& batch, int64_t line, bool has_failed, const std::string& text, const LineUsage& used = {});
   Status fail(const StoredBatch& batch, const LineFault& fault);
   Status expire(const StoredBatch& batch);
   bool ends_in_flight(const StoredBatch& batch);

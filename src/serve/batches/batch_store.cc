@@ -32,6 +32,15 @@ constexpr const char* kBatchColumns =
     "SELECT id, owner, status, endpoint, input, output, errors, facts, created, expires, output_expires, total, completed, "
     "failed, number FROM batches ";
 
+// The facts of a batch with ?2 to ?5 added to its usage; one that has none, as earlier versions wrote them, stays without.
+constexpr const char* kFactsWithUsage =
+    "CASE WHEN facts -> '$.usage' IS NULL THEN facts ELSE json_set(facts, '$.usage.input_tokens', facts ->> "
+    "'$.usage.input_tokens' + ?2, "
+    "'$.usage.input_tokens_details.cached_tokens', facts ->> '$.usage.input_tokens_details.cached_tokens' + ?3, "
+    "'$.usage.output_tokens', facts ->> '$.usage.output_tokens' + ?4, "
+    "'$.usage.output_tokens_details.reasoning_tokens', facts ->> '$.usage.output_tokens_details.reasoning_tokens' + ?5, "
+    "'$.usage.total_tokens', facts ->> '$.usage.total_tokens' + ?2 + ?4) END";
+
 int64_t unix_now() { return static_cast<int64_t>(std::time(nullptr)); }
 
 StoredFile file_of(SqliteStatement& row) {
@@ -366,7 +375,8 @@ Result<std::optional<FileLine>> BatchStore::unanswered(const StoredBatch& batch,
   return std::optional(FileLine{row.number(0), row.text(1)});
 }
 
-Status BatchStore::add_answer(const StoredBatch& batch, int64_t line, bool has_failed, std::string_view text) {
+Status BatchStore::add_answer(const StoredBatch& batch, int64_t line, bool has_failed, std::string_view text,
+                              const LineUsage& used) {
   const std::lock_guard lock(mutex_);
   CHORAL_RETURN_IF_ERROR(check_room(batch.owner, std::ssize(text) + kLineBytes));
   SqliteStatement known(file_->db(), "SELECT 1 FROM lines WHERE file IN (?1, ?2) AND number = ?3");
@@ -376,9 +386,12 @@ Status BatchStore::add_answer(const StoredBatch& batch, int64_t line, bool has_f
   if (known.step() == SQLITE_ROW) return {};
   return in_transaction([&]() -> Status {
     CHORAL_RETURN_IF_ERROR(insert_line(has_failed ? batch.error_file : batch.output_file, line, text));
-    SqliteStatement count(file_->db(), has_failed ? "UPDATE batches SET failed = failed + 1 WHERE id = ?1"
-                                                  : "UPDATE batches SET completed = completed + 1 WHERE id = ?1");
+    SqliteStatement count(file_->db(), fmt::format("UPDATE batches SET {0} = {0} + 1, facts = {1} WHERE id = ?1",
+                                                   has_failed ? "failed" : "completed", kFactsWithUsage)
+                                           .c_str());
     count.bind(1, batch.id);
+    for (int at = 2; const int64_t tokens : {used.input, used.cached_input, used.output, used.reasoning})
+      count.bind(at++, tokens);
     return file_->done(count);
   });
 }

@@ -48,6 +48,11 @@ struct StoredBatch {
   bool has_ended() const { return status == "failed" || status == "completed" || status == "expired" || status == "cancelled"; }
 };
 
+// Tokens of an answer.
+struct LineUsage {
+  int64_t input = 0, cached_input = 0, output = 0, reasoning = 0;
+};
+
 struct FileLine {
   int64_t number = 0;  // from 0
   std::string text;
@@ -88,8 +93,8 @@ class BatchStore {
   Result<std::vector<StoredBatch>> unfinished();
   // The first line of the batch's input at or behind that number that has no answer.
   Result<std::optional<FileLine>> unanswered(const StoredBatch& batch, int64_t from);
-  // The answer to a line, in the output or the error file, and counted. Nothing where the line has one.
-  Status add_answer(const StoredBatch& batch, int64_t line, bool has_failed, std::string_view text);
+  // The answer to a line, in the output or the error file, and counted, with what it used. Nothing where the line has one.
+  Status add_answer(const StoredBatch& batch, int64_t line, bool has_failed, std::string_view text, const LineUsage& used = {});
   // The same of one that ends by it: what answers there are can be read as files from now on.
   Status end_batch(std::string_view id, const std::function<void(StoredBatch&)>& change);
   // What is too old goes.

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <nlohmann/json.hpp>
 
+#include "serve/batches/batch_json.h"
 #include "support/temp_dir.h"
 
 namespace choral::serve {
@@ -108,6 +110,28 @@ TEST(BatchStore, AnAnsweredLineIsNotAnsweredAgain) {
   EXPECT_EQ((*store->find_file("out-b1", "me"))->bytes, 6);
   EXPECT_EQ((*store->find_file("err-b1", "me"))->purpose, "batch_output");
   EXPECT_TRUE(*store->remove_file("f", "me"));
+}
+
+TEST(BatchStore, SumsWhatAnswersUsed) {
+  const testing::TempDir folder;
+  const auto store = open_batches(folder);
+  put(*store, "f", "l0\nl1\nl2\n");
+  StoredBatch counted = batch_on("f"), old = batch_on("f", "b2");
+  counted.facts_json = batch_facts("24h", R"({"k":"v"})");
+  ASSERT_TRUE(store->add_batch(counted).ok() && store->add_batch(old).ok());
+  for (const auto& batch : {counted, old}) {
+    ASSERT_TRUE(store->add_answer(batch, 0, false, "a", {.input = 7, .cached_input = 4, .output = 3, .reasoning = 1}).ok());
+    ASSERT_TRUE(store->add_answer(batch, 0, false, "again", {.input = 7}).ok());
+    ASSERT_TRUE(store->add_answer(batch, 1, true, "no usage").ok());
+    ASSERT_TRUE(store->add_answer(batch, 2, false, "c", {.input = 1, .output = 2}).ok());
+  }
+  const auto told = [&store](const char* id) { return nlohmann::json::parse(batch_json(**store->find_batch(id, "me"))); };
+  EXPECT_EQ(told("b1")["usage"],
+            nlohmann::json::parse(R"({"input_tokens":8,"input_tokens_details":{"cached_tokens":4},"output_tokens":5,
+                                                          "output_tokens_details":{"reasoning_tokens":1},"total_tokens":13})"));
+  EXPECT_EQ(told("b1")["metadata"]["k"], "v");
+  EXPECT_TRUE(told("b2")["usage"].is_null()) << "of an earlier version";
+  EXPECT_EQ((*store->find_batch("b2", "me"))->facts_json, "{}");
 }
 
 TEST(BatchStore, HoldsNoMoreThanItsLimits) {
