@@ -39,7 +39,7 @@ AnswerReading reading_of(size_t chosen) {
   reading.reads_calls = true;
   reading.calls.make_id = [] { return std::string("id"); };
   reading.calls.types = types;
-  constexpr ToolFormat kLater[] = {ToolFormat::kGemma4, ToolFormat::kSeedOss, ToolFormat::kOlmo3};
+  constexpr ToolFormat kLater[] = {ToolFormat::kGemma4, ToolFormat::kSeedOss, ToolFormat::kOlmo3, ToolFormat::kMiniMaxM2};
   if (const size_t from_end = 0x7F - chosen; from_end < std::size(kLater)) {
     reading.calls.format = kLater[from_end];
     return reading;

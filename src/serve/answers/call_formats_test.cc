@@ -111,6 +111,19 @@ TEST(SeedOssCalls, AreParametersBetweenTheirOwnMarks) {
   expect_content(f, {"<seed:tool_call>", "<seed:tool_call>text</seed:tool_call>", "<tool_call>{}</tool_call>"});
 }
 
+TEST(MiniMaxM2Calls, AreInvoked) {
+  const auto f = ToolFormat::kMiniMaxM2;
+  expect_calls(f,
+               "So.\n<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Rom > \"x\"</parameter>\n"
+               "<parameter name=\"days\">2</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
+               R"([So.] id0:get_weather({"city": "Rom > \"x\"", "days": 2}) id1:now({}))");
+  expect_calls(f, "<minimax:tool_call>{\"name\": \"f\", \"arguments\": {}}</minimax:tool_call>", "[] id0:f({})");
+  expect_content(f, {"<minimax:tool_call>", "<invoke name=", "<invoke name=\"\">", "<invoke name=\"a b\">",
+                     "<minimax:tool_call>text", "<invoke name=\"f", "<invoke name=\">"});
+  expect_broken(f, "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Par",
+                R"([] id0:get_weather({"city": "Par))", R"([] id0:get_weather({"city": "Par))");
+}
+
 TEST(ParameterTypes, FollowReferencesAndWhatMayBeNull) {
   constexpr std::string_view kTools =
       R"([{"type":"function","function":{"name":"f","parameters":{"$defs":{"id":{"type":"string"},"loop":{"$ref":"#/$defs/loop"}},

@@ -112,7 +112,7 @@ class Head {
     if (found_.name.starts_with(kFunctions)) found_.name.erase(0, kFunctions.size());
   }
 
-  // "<function=name>"
+  // "<function=name>", "<invoke name="name">"
   bool function() {
     if (marked_ && objects()) return true;
     if (found_.array || !text_.take(marks_.call_begin)) return false;
@@ -120,6 +120,8 @@ class Head {
     const auto name = text_.take_until(">");
     if (!name) return false;
     found_.name = trimmed(*name);
+    if (found_.name.size() > 2 && found_.name.front() == '"' && found_.name.back() == '"')
+      found_.name = found_.name.substr(1, found_.name.size() - 2);
     return is_function_name(found_.name, true);
   }
 

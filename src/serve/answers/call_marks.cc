@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kToolCall = "<tool_call>", kToolCallEnd = "</tool_call>";
 
 // In the order of ToolFormat.
-constexpr std::array<CallMarks, 19> kCallRows = {{
+constexpr std::array<CallMarks, 20> kCallRows = {{
     {ToolFormat::kHermes, "hermes", HeadForm::kObjects, {kToolCall}, "", "", "", "", kToolCallEnd},
     {ToolFormat::kLlama3Json, "llama3_json", HeadForm::kObject, {"<|python_tag|>"}, "{", ";", "", "", "", true},
     {ToolFormat::kPythonic, "pythonic", HeadForm::kPython, {"<|python_tag|>"}, "[", "", "", "", "", true},
@@ -78,6 +78,16 @@ constexpr std::array<CallMarks, 19> kCallRows = {{
      "",
      "</seed:tool_call>",
      true},
+    {ToolFormat::kMiniMaxM2,
+     "minimax_m2",
+     HeadForm::kFunction,
+     {"<minimax:tool_call>", "<invoke name="},
+     "",
+     "",
+     "<invoke name=",
+     "",
+     "</minimax:tool_call>",
+     true},
     {ToolFormat::kGlm45, "glm45", HeadForm::kNameLine, {kToolCall}, "", "", "", "", kToolCallEnd},
     {ToolFormat::kOpenAI, "openai", HeadForm::kNone, {}, "", "", "", "", "", true},
     {ToolFormat::kGranite, "granite", HeadForm::kObjects, {"<|tool_call|>", kToolCall}, "[", "", "", "", kToolCallEnd, true},
@@ -106,6 +116,7 @@ constexpr std::array<std::pair<std::string_view, ToolFormat>, 5> kOtherNames = {
                                                                                  {"gpt_oss", ToolFormat::kOpenAI}}};
 
 constexpr ParameterMarks kFunctionParameters{"<parameter=", ">", "", "</parameter>", "</function>", true};
+constexpr ParameterMarks kInvokeParameters{"<parameter name=\"", "\">", "", "</parameter>", "</invoke>", true};
 constexpr ParameterMarks kGlmParameters{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", kToolCallEnd, false};
 
 }  // namespace
@@ -117,6 +128,7 @@ const CallMarks& call_marks(ToolFormat format) {
 std::span<const CallMarks> all_call_marks() { return kCallRows; }
 
 const ParameterMarks& parameter_marks(ToolFormat format) {
+  if (format == ToolFormat::kMiniMaxM2) return kInvokeParameters;
   return format == ToolFormat::kGlm45 ? kGlmParameters : kFunctionParameters;
 }
 

@@ -22,6 +22,8 @@ enum class ToolFormat {
   kKimiK2,          // … <|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|> …
   kQwen3Coder,      // <tool_call><function=name><parameter=key>value</parameter></function></tool_call>
   kSeedOss,         // the same between <seed:tool_call> and </seed:tool_call>
+  kMiniMaxM2,       // <minimax:tool_call>, <invoke name="name"><parameter name="key">value</parameter></invoke> …,
+                    // </minimax:tool_call>
   kGlm45,           // <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>
   kOpenAI,          // gpt-oss: <|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>
   kGranite,         // <|tool_call|>[{"name": …, "arguments": {…}}]
@@ -39,7 +41,7 @@ enum class HeadForm {
   kObjects,       // { or [{
   kMistral,       // the same, or name[CALL_ID]id[ARGS]{
   kSection,       // call_begin id separator {
-  kFunction,      // call_begin name> and marked parameters; or kObjects
+  kFunction,      // call_begin name>, perhaps in quotes, and marked parameters; or kObjects
   kNameLine,      // name, a line's end, and marked parameters; or kObjects
   kPython,        // [f(; or kObjects
   kPythonLines,   // f( or [f(; further calls stand behind each other; or kObjects

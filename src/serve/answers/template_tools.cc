@@ -13,7 +13,7 @@ struct Signs {
   ToolFormat format;
   std::array<std::string_view, 2> all;
 };
-constexpr std::array<Signs, 19> kSigns = {{{ToolFormat::kOpenAI, {"<|channel|>", "<|message|>"}},
+constexpr std::array<Signs, 20> kSigns = {{{ToolFormat::kOpenAI, {"<|channel|>", "<|message|>"}},
                                            {ToolFormat::kDeepSeekV3, {"<｜tool▁calls▁begin｜>", "```json"}},
                                            {ToolFormat::kDeepSeekV31, {"<｜tool▁calls▁begin｜>", ""}},
                                            {ToolFormat::kKimiK2, {"<|tool_calls_section_begin|>", ""}},
@@ -21,6 +21,7 @@ constexpr std::array<Signs, 19> kSigns = {{{ToolFormat::kOpenAI, {"<|channel|>",
                                            {ToolFormat::kGranite, {"<|start_of_role|>", "<|tool_call|>"}},
                                            {ToolFormat::kPhi4Mini, {"<|tool_call|>", ""}},
                                            {ToolFormat::kPhi4Mini, {"functools[", ""}},
+                                           {ToolFormat::kMiniMaxM2, {"<minimax:tool_call>", ""}},
                                            {ToolFormat::kSeedOss, {"<seed:tool_call>", ""}},
                                            {ToolFormat::kGemma4, {"<|tool_call>", "<tool_call|>"}},
                                            {ToolFormat::kOlmo3, {"<function_calls>", "<|im_start|>"}},

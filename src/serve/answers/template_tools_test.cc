@@ -47,6 +47,7 @@ TEST(ToolFormats, AreKnownByTemplateAndByName) {
       {"tools <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", ToolFormat::kDeepSeekV31},
       {"tools <|start_of_role|>assistant<|tool_call|>", ToolFormat::kGranite},
       {"tools <|tool|><|tool_call|>", ToolFormat::kPhi4Mini},
+      {"tools <minimax:tool_call>\n<invoke name=x>", ToolFormat::kMiniMaxM2},
       {"tools <seed:tool_call>\n<function=x>", ToolFormat::kSeedOss},
       {"tools <|tool_call>call:f{}<tool_call|>", ToolFormat::kGemma4},
       {"tools <|im_start|> <functions> <function_calls>", ToolFormat::kOlmo3},
@@ -59,7 +60,7 @@ TEST(ToolFormats, AreKnownByTemplateAndByName) {
   for (const CallMarks& row : all_call_marks()) EXPECT_EQ(*tool_format_named(row.name), row.format);
   EXPECT_EQ(*tool_format_named("glm47"), ToolFormat::kGlm45);
   EXPECT_THAT(tool_format_named("hermas").status().message(),
-              AllOf(HasSubstr("did you mean hermes?"), HasSubstr("kimi_k2, qwen3_coder, seed_oss, glm45, openai")));
+              AllOf(HasSubstr("did you mean hermes?"), HasSubstr("kimi_k2, qwen3_coder, seed_oss, minimax_m2, glm45, openai")));
 }
 
 TEST(ThoughtMarks, AreKnownByTemplateAndByName) {

@@ -12,6 +12,7 @@ CallForm call_form(ToolFormat format) {
     case ToolFormat::kHermes:
     case ToolFormat::kQwen3Coder:
     case ToolFormat::kSeedOss:
+    case ToolFormat::kMiniMaxM2:
     case ToolFormat::kGlm45:
       return {fmt::format("{}\n{{\"name\": \"", begin),
               "\", \"arguments\": ",
@@ -81,6 +82,16 @@ CallForm held_form(ToolFormat format) {
               "",
               "qwen_xml"};
     }
+    case ToolFormat::kMiniMaxM2:
+      return {fmt::format("{}\"", marks.call_begin),
+              "\">",
+              std::string(parameter_marks(format).end),
+              "\n",
+              fmt::format("{}\n", begin),
+              fmt::format("\n{}", marks.end),
+              begin,
+              "",
+              "minimax_xml"};
     case ToolFormat::kGlm45: return {std::string(begin), "", std::string(marks.end), "\n", "", "", begin, "", "glm_xml"};
     default: return call_form(format);
   }

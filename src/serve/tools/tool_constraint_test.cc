@@ -144,6 +144,12 @@ TEST_F(HeldCalls, OfParametersBetweenMarks) {
            {call("get_weather", n), call("get_weather", "\n<parameter=n>\nseven\n</parameter>" + unit),
             call("get_weather", n + "\n<parameter=unit>\nK\n</parameter>\n"), call("then", "\n")});
   }
+  const auto invoked = [](const std::string& n) {
+    return "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"n\">" + n +
+           "</parameter>\n<parameter name=\"unit\">C</parameter>\n</invoke>\n</minimax:tool_call>";
+  };
+  expect(ToolFormat::kMiniMaxM2, "\"auto\"", {"text", invoked("7") + " more"},
+         {invoked("x"), "<minimax:tool_call>\n<invoke name=\"then\">"});
   const std::string n = "\n<arg_key>n</arg_key>\n<arg_value>7</arg_value>", end = "\n</tool_call>";
   const std::string unit = "<arg_key>unit</arg_key><arg_value>C</arg_value>";
   expect(ToolFormat::kGlm45, "\"auto\"", {"text", "<tool_call>get_weather" + n + unit + end},
@@ -182,8 +188,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ToolConstraint,
                                            std::pair(ToolFormat::kGranite, "qwen2"), std::pair(ToolFormat::kGranite20b, "qwen2"),
                                            std::pair(ToolFormat::kPhi4Mini, "qwen2"), std::pair(ToolFormat::kPythonic, "llama3"),
                                            std::pair(ToolFormat::kDeepSeekV31, "deepseek"),
-                                           std::pair(ToolFormat::kSeedOss, "qwen2"), std::pair(ToolFormat::kGemma4, "qwen2"),
-                                           std::pair(ToolFormat::kOlmo3, "qwen2")));
+                                           std::pair(ToolFormat::kSeedOss, "qwen2"), std::pair(ToolFormat::kMiniMaxM2, "qwen2"),
+                                           std::pair(ToolFormat::kGemma4, "qwen2"), std::pair(ToolFormat::kOlmo3, "qwen2")));
 
 }  // namespace
 }  // namespace choral::serve
