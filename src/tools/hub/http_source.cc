@@ -1,13 +1,11 @@
 #include "tools/hub/http_source.h"
 
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <charconv>
 
 #include "base/printable.h"
 #include "choral/llm.h"
-#include "tools/curl_ready.h"
+#include "tools/curl_library.h"
 
 namespace choral::tools {
 namespace {
@@ -19,6 +17,7 @@ constexpr size_t kMostErrorBytes = 2000;
 
 // What a transfer does with what comes.
 struct HttpSource::Transfer {
+  const CurlLibrary& library;
   CURL* curl = nullptr;
   int64_t from = 0;
   FunctionRef<Status(int64_t)> begin;
@@ -29,7 +28,7 @@ struct HttpSource::Transfer {
   Status status = {};
 
   size_t write(std::span<const std::byte> bytes) {
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &http);
+    library.easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &http);
     if (http != 200 && http != 206) {
       const auto* text = reinterpret_cast<const char*>(bytes.data());
       error_body.append(text, std::min(bytes.size(), kMostErrorBytes - std::min(kMostErrorBytes, error_body.size())));
@@ -47,27 +46,30 @@ Result<std::unique_ptr<HttpSource>> HttpSource::make(std::string endpoint, std::
   if (!is_tls && !endpoint.starts_with("http://"))
     return invalid_argument("the hub's address '{}' begins neither with https:// nor with http://", endpoint);
   std::unique_ptr<HttpSource> made(new HttpSource(std::move(endpoint), std::move(token)));
-  if (!curl_is_ready() || (made->curl_ = curl_easy_init()) == nullptr) return internal_error("libcurl does not start");
+  CHORAL_TRY(made->library_, CurlLibrary::open());
+  made->curl_ = made->library_->easy_init();
+  if (made->curl_ == nullptr) return internal_error("libcurl does not start");
+  const CurlLibrary& library = *made->library_;
   CURL* const curl = made->curl_;
   const char* const protocols = is_tls ? "https" : "http,https";
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, protocols);
-  curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, protocols);
-  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
-  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 5L);
-  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, kStalledSeconds);
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_USERAGENT, fmt::format("choral/{}", version()).c_str());
+  library.easy_setopt(curl, CURLOPT_PROTOCOLS_STR, protocols);
+  library.easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, protocols);
+  library.easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
+  library.easy_setopt(curl, CURLOPT_MAXREDIRS, 5L);
+  library.easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  library.easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  library.easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, kStalledSeconds);
+  library.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  library.easy_setopt(curl, CURLOPT_USERAGENT, fmt::format("choral/{}", version()).c_str());
   if (!made->token_.empty()) {
-    curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
-    curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, made->token_.c_str());
+    library.easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+    library.easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, made->token_.c_str());
   }
   return made;
 }
 
 HttpSource::~HttpSource() {
-  if (curl_ != nullptr) curl_easy_cleanup(curl_);
+  if (curl_ != nullptr) library_->easy_cleanup(curl_);
 }
 
 std::string HttpSource::quoted(std::string_view segment) {
@@ -95,10 +97,10 @@ Status HttpSource::failed(int64_t http, const std::string& path, const std::stri
 // Retry-After, or the hub's own header, `ratelimit: "api";r=0;t=55`.
 int64_t HttpSource::asked_to_wait() const {
   curl_off_t seconds = 0;
-  curl_easy_getinfo(curl_, CURLINFO_RETRY_AFTER, &seconds);
+  library_->easy_getinfo(curl_, CURLINFO_RETRY_AFTER, &seconds);
   if (seconds > 0) return seconds;
   curl_header* limit = nullptr;
-  if (curl_easy_header(curl_, "ratelimit", 0, CURLH_HEADER, -1, &limit) != CURLHE_OK) return 0;
+  if (library_->easy_header(curl_, "ratelimit", 0, CURLH_HEADER, -1, &limit) != CURLHE_OK) return 0;
   const std::string_view text = limit->value;
   const size_t at = text.find(";t=");
   if (at == text.npos) return 0;
@@ -108,27 +110,28 @@ int64_t HttpSource::asked_to_wait() const {
 }
 
 Status HttpSource::run(const std::string& path, Transfer& transfer) {
+  const CurlLibrary& library = *library_;
   CURL* const curl = transfer.curl = curl_;
   wait_s_ = 0;
   const std::string url = endpoint_ + path;
   char why[CURL_ERROR_SIZE] = "";
-  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(curl, CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(transfer.from));
-  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
-  curl_easy_setopt(
+  library.easy_setopt(curl, CURLOPT_URL, url.c_str());
+  library.easy_setopt(curl, CURLOPT_RESUME_FROM_LARGE, static_cast<curl_off_t>(transfer.from));
+  library.easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+  library.easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
+  library.easy_setopt(
       curl, CURLOPT_WRITEFUNCTION, +[](char* bytes, size_t, size_t count, void* to) -> size_t {
         return static_cast<Transfer*>(to)->write(std::as_bytes(std::span(bytes, count)));
       });
-  const CURLcode code = curl_easy_perform(curl);
-  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
+  const CURLcode code = library.easy_perform(curl);
+  library.easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
   if (!transfer.status.ok()) return std::move(transfer.status);
   if (code == CURLE_RANGE_ERROR) {  // from the beginning then
     transfer.from = 0;
     return run(path, transfer);
   }
-  if (code != CURLE_OK) return unavailable("{}: {}", endpoint_, why[0] != '\0' ? why : curl_easy_strerror(code));
-  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &transfer.http);
+  if (code != CURLE_OK) return unavailable("{}: {}", endpoint_, why[0] != '\0' ? why : library.easy_strerror(code));
+  library.easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &transfer.http);
   if (transfer.http != 200 && transfer.http != 206) wait_s_ = asked_to_wait();
   if (transfer.http != 200 && transfer.http != 206) return failed(transfer.http, path, transfer.error_body);
   return transfer.begun ? Status() : transfer.begin(transfer.http == 206 ? transfer.from : 0);
@@ -142,14 +145,14 @@ Result<std::string> HttpSource::get_text(const std::string& path, size_t most_by
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return {};
   };
-  Transfer transfer{.begin = begin, .take = take};
+  Transfer transfer{.library = *library_, .begin = begin, .take = take};
   CHORAL_RETURN_IF_ERROR(run(path, transfer));
   return text;
 }
 
 Status HttpSource::get_file(const std::string& path, int64_t from, FunctionRef<Status(int64_t)> begin,
                             FunctionRef<Status(std::span<const std::byte>)> take) {
-  Transfer transfer{.from = from, .begin = begin, .take = take};
+  Transfer transfer{.library = *library_, .from = from, .begin = begin, .take = take};
   return run(path, transfer);
 }
 

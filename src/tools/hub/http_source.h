@@ -14,6 +14,8 @@
 
 namespace choral::tools {
 
+struct CurlLibrary;
+
 class HttpSource {
  public:
   static Result<std::unique_ptr<HttpSource>> make(std::string endpoint, std::string token);
@@ -40,6 +42,7 @@ class HttpSource {
   int64_t asked_to_wait() const;
 
   std::string endpoint_, token_;
+  const CurlLibrary* library_ = nullptr;
   void* curl_ = nullptr;
   int64_t wait_s_ = 0;
 };

@@ -1,14 +1,12 @@
 #include "tools/load/http_client.h"
 
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
 #include <utility>
 
-#include "tools/curl_ready.h"
+#include "tools/curl_library.h"
 
 namespace choral::tools {
 namespace {
@@ -21,6 +19,9 @@ Clock::duration duration(double seconds) {
 
 // One request on its way. curl calls on_head_line() and on_body() from within curl_multi_perform().
 struct Transfer {
+  explicit Transfer(const CurlLibrary& opened) : library(opened) {}
+
+  const CurlLibrary& library;
   HttpRequest asked;
   std::shared_ptr<HttpExchange> exchange;
   std::string url;
@@ -32,8 +33,8 @@ struct Transfer {
   Status given_up = {};
 
   ~Transfer() {
-    if (easy != nullptr) curl_easy_cleanup(easy);
-    curl_slist_free_all(fields);
+    if (easy != nullptr) library.easy_cleanup(easy);
+    library.slist_free_all(fields);
   }
 
   size_t on_head_line(std::string_view line) {
@@ -43,8 +44,8 @@ struct Transfer {
       given_up = corrupt("the head of the answer has more than {} bytes", HttpClient::kMaxHeadBytes);
     long status = 0;
     const char* type = nullptr;
-    curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_getinfo(easy, CURLINFO_CONTENT_TYPE, &type);
+    library.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    library.easy_getinfo(easy, CURLINFO_CONTENT_TYPE, &type);
     const bool is_end = line == "\r\n" || line == "\n";
     has_head |= is_end && status >= 200;
     if (is_end && status >= 200) exchange->on_head(static_cast<int>(status), type == nullptr ? "" : type);
@@ -60,22 +61,23 @@ struct Transfer {
 
 class CurlClient final : public HttpClient {
  public:
-  CurlClient(Endpoint endpoint, CURLM* multi) : endpoint_(std::move(endpoint)), multi_(multi) {
-    curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, kMostKept);
+  CurlClient(Endpoint endpoint, const CurlLibrary& library, CURLM* multi)
+      : endpoint_(std::move(endpoint)), library_(library), multi_(multi) {
+    library_.multi_setopt(multi_, CURLMOPT_MAXCONNECTS, kMostKept);
   }
   ~CurlClient() override {
-    for (const auto& [easy, transfer] : live_) curl_multi_remove_handle(multi_, easy);
+    for (const auto& [easy, transfer] : live_) library_.multi_remove_handle(multi_, easy);
     live_.clear();
-    curl_multi_cleanup(multi_);
+    library_.multi_cleanup(multi_);
   }
 
   void send(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override {
     if (stopped_) return exchange->on_end(cancelled("stopped"));
-    auto transfer = std::make_unique<Transfer>();
+    auto transfer = std::make_unique<Transfer>(library_);
     transfer->asked = std::move(request);
     transfer->exchange = std::move(exchange);
-    CURL* const easy = transfer->easy = curl_easy_init();
-    if (easy == nullptr || !prepare(*transfer) || curl_multi_add_handle(multi_, easy) != CURLM_OK) {
+    CURL* const easy = transfer->easy = library_.easy_init();
+    if (easy == nullptr || !prepare(*transfer) || library_.multi_add_handle(multi_, easy) != CURLM_OK) {
       return transfer->exchange->on_end(internal_error("the HTTP client failed, for want of memory"));
     }
     live_.emplace(easy, std::move(transfer));
@@ -97,17 +99,17 @@ class CurlClient final : public HttpClient {
       }
       if (live_.empty() && timers_.empty()) break;
       int running = 0;
-      CURLMcode code = curl_multi_perform(multi_, &running);
+      CURLMcode code = library_.multi_perform(multi_, &running);
       if (!end_those_that_are_over() && code == CURLM_OK)
-        code = curl_multi_poll(multi_, nullptr, 0, milliseconds_to_wait(), nullptr);
-      if (code != CURLM_OK) return internal_error("the HTTP client failed: {}", curl_multi_strerror(code));
+        code = library_.multi_poll(multi_, nullptr, 0, milliseconds_to_wait(), nullptr);
+      if (code != CURLM_OK) return internal_error("the HTTP client failed: {}", library_.multi_strerror(code));
     }
     return {};
   }
 
   void stop() override {
     stopped_ = true;
-    curl_multi_wakeup(multi_);
+    library_.multi_wakeup(multi_);
   }
 
  private:
@@ -118,9 +120,9 @@ class CurlClient final : public HttpClient {
     t.url = (endpoint_.is_tls ? "https://" : "http://") + (is_unix ? "localhost" : endpoint_.host_header()) + endpoint_.prefix +
             t.asked.path;
     bool fine = true;
-    const auto set = [&](CURLoption option, auto value) { fine &= curl_easy_setopt(t.easy, option, value) == CURLE_OK; };
+    const auto set = [&](CURLoption option, auto value) { fine &= library_.easy_setopt(t.easy, option, value) == CURLE_OK; };
     const auto add_field = [&](const std::string& field) {
-      curl_slist* const longer = curl_slist_append(t.fields, field.c_str());
+      curl_slist* const longer = library_.slist_append(t.fields, field.c_str());
       fine &= longer != nullptr;
       if (longer != nullptr) t.fields = longer;
     };
@@ -166,14 +168,14 @@ class CurlClient final : public HttpClient {
   }
 
   std::unique_ptr<Transfer> take(CURL* easy) {
-    curl_multi_remove_handle(multi_, easy);
+    library_.multi_remove_handle(multi_, easy);
     return std::move(live_.extract(easy).mapped());
   }
 
   bool end_those_that_are_over() {
     bool any = false;
     int left = 0;
-    while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {
+    while (const CURLMsg* message = library_.multi_info_read(multi_, &left)) {
       if (message->msg != CURLMSG_DONE) continue;
       const CURLcode code = message->data.result;
       const auto transfer = take(message->easy_handle);
@@ -190,7 +192,7 @@ class CurlClient final : public HttpClient {
 
   Status status_of(CURLcode code, Transfer& t) const {
     if (!t.given_up.ok()) return std::move(t.given_up);
-    const std::string_view why = t.why[0] != '\0' ? t.why : curl_easy_strerror(code);
+    const std::string_view why = t.why[0] != '\0' ? t.why : library_.easy_strerror(code);
     switch (code) {
       case CURLE_OK: return t.has_head ? Status() : corrupt("the server closed the connection within the head of its answer");
       case CURLE_OPERATION_TIMEDOUT:
@@ -208,6 +210,7 @@ class CurlClient final : public HttpClient {
   }
 
   const Endpoint endpoint_;
+  const CurlLibrary& library_;
   CURLM* const multi_;
   std::map<CURL*, std::unique_ptr<Transfer>> live_;
   std::multimap<Clock::time_point, std::function<void()>> timers_;
@@ -217,9 +220,10 @@ class CurlClient final : public HttpClient {
 }  // namespace
 
 Result<std::unique_ptr<HttpClient>> HttpClient::make(const Endpoint& endpoint) {
-  CURLM* const multi = curl_is_ready() ? curl_multi_init() : nullptr;
+  CHORAL_TRY(const CurlLibrary* const library, CurlLibrary::open());
+  CURLM* const multi = library->multi_init();
   if (multi == nullptr) return internal_error("libcurl does not start");
-  return std::unique_ptr<HttpClient>(std::make_unique<CurlClient>(endpoint, multi));
+  return std::unique_ptr<HttpClient>(std::make_unique<CurlClient>(endpoint, *library, multi));
 }
 
 }  // namespace choral::tools
