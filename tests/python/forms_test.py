@@ -1,12 +1,15 @@
 """What the package is, apart from what it computes: names, defaults, signatures, what an import costs, what the docs say."""
 
 import inspect
+import json
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
+import numpy as np
 import package
 
 import choral
@@ -81,6 +84,21 @@ class Forms(unittest.TestCase):
             expected = [size + 8192 * float(cache) * 1024 / 1e9 for size in weights] + [speed / weights[0] for speed in (20, 60, 200)]
             for told, value in zip(rest.split(" | "), expected):
                 self.assertAlmostEqual(float(told), value, delta=0.51 if value >= 100 else 0.051, msg=name)
+
+    def test_the_adapters_of_a_wheel_are_near_the_examples(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, str(ROOT / "python/round_adapters.py"), str(ROOT / "examples/adapters/sql"), f"{folder}/sql"], check=True)
+            before, after = ((path / "adapter_model.safetensors").read_bytes() for path in (ROOT / "examples/adapters/sql", pathlib.Path(folder) / "sql"))
+        begin = 8 + int.from_bytes(before[:8], "little")
+        self.assertEqual((len(after), after[:begin]), (len(before), before[:begin]))
+        for name, tensor in json.loads(before[8:begin]).items():
+            if name == "__metadata__":
+                continue
+            first, end = (begin + offset for offset in tensor["data_offsets"])
+            exact, near = (np.frombuffer(content[first:end], np.uint16).astype(np.uint32) for content in (before, after))
+            self.assertFalse(("magnitude" not in name and (near & 7).any()) or ("magnitude" in name and (near != exact).any()), name)
+            exact, near = ((bits << 16).view(np.float32) for bits in (exact, near))
+            self.assertTrue((np.abs(near - exact) <= np.abs(exact) / 32).all(), name)
 
     def test_versions_agree(self):
         self.assertEqual(re.search(r"project\(Choral VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1], choral.__version__)

@@ -179,7 +179,7 @@ class Answers(PackageTest):
 
     def test_a_head_of_classes_classifies_and_scores(self):
         pooled = pathlib.Path(__file__).resolve().parents[1] / "data/pooled"
-        goldens = [json.loads(line) for line in (pooled / "goldens.jsonl").open()]
+        goldens = [json.loads(line) for line in (pooled / "goldens.jsonl").read_text().splitlines()]
         with choral.LLM(str(pooled / "classes"), adapters={"it": str(pooled / "classes/adapter")}, threads=2) as llm:
             for adapter in (None, "it"):
                 wanted = [golden for golden in goldens if golden["model"] == "classes" and golden.get("adapter", False) == (adapter is not None)]

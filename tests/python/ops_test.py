@@ -223,7 +223,7 @@ shrunk()
 for computes in (True, False):
     if os.fork() == 0:
         sys.exit(0 if not computes or shrunk() == 64 else 1)
-    print(os.waitstatus_to_exitcode(os.wait()[1]), shrunk())
+    print(os.waitstatus_to_exitcode(os.wait()[1]), shrunk(), flush=True)
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.stdout, done.returncode), ("0 64.0\n0 64.0\n", 0), done.stderr)
