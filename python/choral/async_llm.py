@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -48,7 +48,7 @@ class AsyncLLM:
 
     # --- answers ---
 
-    async def generate(
+    def generate(
         self,
         prompt: Prompt,
         sampling_params: SamplingParams | None = None,
@@ -57,16 +57,15 @@ class AsyncLLM:
         lora_request: Adapter = None,
         priority: int = 0,
         delta: bool = False,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         """What there is so far, each time there is more; with `delta`, only what is new. The last one is `finished`. Leaving the
         loop early cancels the request."""
         params = sampling_params or self._llm.get_default_sampling_params()
         request = prompt_request(prompt, params, lora_request)
         asked = Asked(text_of(prompt), lora_request, params, self._llm._text_of)
-        async for output in self._stream(request, request_id, asked, priority, delta):
-            yield output
+        return self._stream(request, request_id, asked, priority, delta)
 
-    async def chat(
+    def chat(
         self,
         messages: Messages,
         sampling_params: SamplingParams | None = None,
@@ -76,17 +75,16 @@ class AsyncLLM:
         priority: int = 0,
         delta: bool = False,
         **arguments: Any,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         """As generate(), of a conversation. Further arguments are LLM.chat()'s: tools, response_format, …"""
         params = sampling_params or self._llm.get_default_sampling_params()
         request = chat_request(messages, params, lora_request, **arguments)
         asked = Asked(None, lora_request, params, self._llm._text_of)
-        async for output in self._stream(request, request_id, asked, priority, delta):
-            yield output
+        return self._stream(request, request_id, asked, priority, delta)
 
     async def _stream(
         self, request: _choral.Request, request_id: str | None, asked: Asked, priority: int, delta: bool
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         self._watch()
         if request_id is None:
             self._next_id += 1
