@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from choral.comparison_html import page, table
+from choral.errors import InvalidArgumentError
 from choral.lora import BASE, Adapter, label_of
 from choral.outputs import CompletionOutput
 from choral.sampling import SamplingParams
@@ -107,6 +108,8 @@ def compare(
     prompts = [prompts] if isinstance(prompts, str) else list(prompts)
     if adapters is None:
         adapters = [BASE, *(info.name for info in llm.adapters())]
+    if not adapters:
+        raise InvalidArgumentError("adapters: give at least one, \"base\" among them if it should answer, or leave it out for all")
     params = (sampling_params or SamplingParams(temperature=0, max_tokens=128)).clone()
     params.logprobs = max(params.logprobs or 0, TOP)
     params.detokenize = True

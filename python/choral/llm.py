@@ -27,7 +27,7 @@ from choral.outputs import (
     request_output,
 )
 from choral.progress import progress_bar
-from choral.requests import Messages, Prompt, chat_request, is_one_conversation, is_one_prompt, prompt_request, text_of
+from choral.requests import Messages, Prompt, chat_request, conversations_of, prompt_request, prompts_of, text_of
 from choral.sampling import SamplingParams
 from choral.scores import scored
 from choral.tokenizer import Tokenizer, token_texts
@@ -79,7 +79,7 @@ class LLM:
     ) -> list[RequestOutput]:
         """Continues each prompt. `sampling_params` and `lora_request` are one for all, or one a prompt. An error of one prompt is
         raised; nothing is lost silently. Ctrl-C cancels what is in flight and leaves the engine usable."""
-        many: list[Prompt] = [prompts] if is_one_prompt(prompts) else list(prompts)  # type: ignore[list-item, arg-type]
+        many = prompts_of(prompts)
         adapters = _one_each(many, lora_request, "lora_request", (str, LoRARequest, Mapping))
         params = _one_each(many, sampling_params or self.get_default_sampling_params(), "sampling_params", (SamplingParams,))
         requests = [prompt_request(*one) for one in zip(many, params, adapters)]
@@ -99,7 +99,7 @@ class LLM:
         continue_final_message: bool = False,
     ) -> list[RequestOutput]:
         """Answers each conversation: a list of messages, or a text, which is the user's only message."""
-        many: list[Messages] = [messages] if is_one_conversation(messages) else list(messages)  # type: ignore[list-item, arg-type]
+        many = conversations_of(messages)
         adapters = _one_each(many, lora_request, "lora_request", (str, LoRARequest, Mapping))
         params = _one_each(many, sampling_params or self.get_default_sampling_params(), "sampling_params", (SamplingParams,))
         requests = [
@@ -142,7 +142,7 @@ class LLM:
     def _pool(
         self, prompts: Prompt | Sequence[Prompt], lora_request: Adapter | Sequence[Adapter], use_tqdm: bool, **wanted: bool | int
     ) -> list[_choral.Output]:
-        many: list[Prompt] = [prompts] if is_one_prompt(prompts) else list(prompts)  # type: ignore[list-item, arg-type]
+        many = prompts_of(prompts)
         adapters = _one_each(many, lora_request, "lora_request", (str, LoRARequest, Mapping))
         requests = [prompt_request(prompt, SamplingParams(), adapter) for prompt, adapter in zip(many, adapters)]
         for request in requests:
@@ -189,6 +189,8 @@ class LLM:
     # --- texts and tokens ---
 
     def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        if not isinstance(text, str):
+            raise InvalidArgumentError(f"text: give a text, not {type(text).__name__}")
         return self._engine.tokenize(text, add_special_tokens)
 
     def detokenize(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
@@ -284,7 +286,7 @@ class LLM:
 
 def _one_each(many: Sequence[Any], given: Any, what: str, one: tuple[type, ...]) -> list[Any]:
     """`given` for each of `many`, where it is one; a list must be as long."""
-    if isinstance(given, one) or not isinstance(given, Sequence):  # what is neither, its reader refuses
+    if isinstance(given, (*one, str)) or not isinstance(given, Sequence):  # what is neither, its reader refuses
         return [given] * len(many)
     if len(given) != len(many):
         raise InvalidArgumentError(f"{what} has {len(given)} entries for {len(many)} prompts; give one, or one a prompt")

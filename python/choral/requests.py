@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 from choral import _choral
 from choral.errors import InvalidArgumentError
 from choral.lora import Adapter, uses_of
-from choral.sampling import SamplingParams, StructuredOutputsParams
+from choral.sampling import SamplingParams, StructuredOutputsParams, put
 
 # A text, its token ids, or vLLM's {"prompt": …} and {"prompt_token_ids": …}.
 Prompt = Union[str, Sequence[int], Mapping[str, Any]]
@@ -22,12 +22,21 @@ def text_of(prompt: Prompt) -> str | None:
     return prompt.get("prompt") if isinstance(prompt, Mapping) else None
 
 
-def is_one_prompt(prompts: Any) -> bool:
-    return isinstance(prompts, (str, Mapping)) or bool(prompts) and isinstance(prompts[0], int)
+def prompts_of(given: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One or many, as many."""
+    many = _listed(given, "prompts", "a text, its token ids, {'prompt_token_ids': …}")
+    return [given] if isinstance(given, (str, Mapping)) or many and isinstance(many[0], int) else many  # type: ignore[list-item]
 
 
-def is_one_conversation(messages: Any) -> bool:
-    return isinstance(messages, str) or bool(messages) and isinstance(messages[0], Mapping)
+def conversations_of(given: Messages | Sequence[Messages]) -> list[Messages]:
+    many = _listed(given, "messages", "a list of {'role': …, 'content': …}, a text, which is the user's only message")
+    return [given] if isinstance(given, str) or many and isinstance(many[0], Mapping) else many  # type: ignore[list-item]
+
+
+def _listed(given: Any, what: str, forms: str) -> list[Any]:
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise InvalidArgumentError(f"{what}: give {forms}, or a list of these, not {type(given).__name__}")
+    return list(given)
 
 
 def prompt_request(prompt: Prompt, params: SamplingParams, adapter: Adapter) -> _choral.Request:
@@ -39,9 +48,11 @@ def prompt_request(prompt: Prompt, params: SamplingParams, adapter: Adapter) -> 
         request.cache_salt = prompt.get("cache_salt") or ""
         prompt = prompt.get("prompt_token_ids") or prompt.get("prompt") or ""
     if isinstance(prompt, str):
-        request.prompt = prompt
+        put(request, "prompt", prompt)
+    elif isinstance(prompt, Iterable) and not isinstance(prompt, bytes):
+        put(request, "prompt_token_ids", list(prompt))
     else:
-        request.prompt_token_ids = list(prompt)
+        raise InvalidArgumentError(f"a prompt is a text or its token ids, not {type(prompt).__name__}")
     return request
 
 
@@ -59,6 +70,8 @@ def chat_request(
     request = _request(params, adapter)
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
+    if not isinstance(messages, Iterable):
+        raise InvalidArgumentError(f"a conversation is a list of messages or a text, not {type(messages).__name__}")
     request.messages_json = _json("messages", list(messages))
     if tools:
         request.tools_json = _json("tools", list(tools))
@@ -72,6 +85,8 @@ def chat_request(
 
 
 def _request(params: SamplingParams, adapter: Adapter) -> _choral.Request:
+    if not isinstance(params, SamplingParams):
+        raise InvalidArgumentError(f"sampling_params: give SamplingParams, or a list with one a prompt, not {type(params).__name__}")
     request = _choral.Request()
     request.sampling = params.native()
     request.adapters = uses_of(adapter)

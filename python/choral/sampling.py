@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any
 
 from choral import _choral
@@ -46,6 +47,23 @@ def _schema_text(schema: Any) -> str:
     if isinstance(schema, type) and hasattr(schema, "model_json_schema"):
         schema = schema.model_json_schema()
     return json.dumps(schema, ensure_ascii=False)
+
+
+def put(record: Any, name: str, value: Any) -> None:
+    """Sets a field of the engine's, or says what it wants."""
+    try:
+        setattr(record, name, value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name} must be {_wanted(record, name)}, not {value!r:.80}") from None
+
+
+def _wanted(record: Any, name: str) -> str:
+    now = getattr(record, name)
+    if name in ("prompt", "stop", "bad_words", "dry_sequence_breakers"):
+        return "a text, without halves of surrogate pairs" if name == "prompt" else "a list of texts, without halves of surrogate pairs"
+    if isinstance(now, list):
+        return "a list of token ids, whole numbers"
+    return "a number, or None" if now is None else f"of type {type(now).__name__}"
 
 
 @dataclass
@@ -112,22 +130,32 @@ class SamplingParams:
         """As the engine takes them. It checks the values when a request comes."""
         out = _choral.SamplingParams()
         for name in _SAME:
-            setattr(out, name, getattr(self, name))
-        out.best_of = self.best_of or 0
+            put(out, name, getattr(self, name))
+        put(out, "best_of", self.best_of or 0)
+        self._check_numbers()
         out.top_k = max(self.top_k, 0) if self.top_k >= -1 else self.top_k
         if self.max_tokens is not None and self.max_tokens < 1:
             raise InvalidArgumentError(f"max_tokens must be at least 1, or None for the model's length, not {self.max_tokens}")
-        out.max_tokens = self.max_tokens or 0
-        out.stop = self.stop_strings()
+        put(out, "max_tokens", self.max_tokens or 0)
+        put(out, "stop", self.stop_strings())
         if out.stop and not self.detokenize:
             raise InvalidArgumentError("stop strings are looked for in the text: with detokenize=False use stop_token_ids")
         for name in ("stop_token_ids", "bad_words", "allowed_token_ids", "logprob_token_ids"):
-            setattr(out, name, list(getattr(self, name) or ()))
+            put(out, name, list(getattr(self, name) or ()))
         biases = (self.logit_bias or {}).items()
         out.logit_bias = sorted((int(token), float(bias)) for token, bias in biases if not isinstance(token, str))
         out.logit_bias_texts = [(text, float(bias)) for text, bias in biases if isinstance(text, str)]
-        out.dry_sequence_breakers = list(self.dry_sequence_breakers)
+        put(out, "dry_sequence_breakers", list(self.dry_sequence_breakers))
         return out
+
+    def _check_numbers(self) -> None:
+        for name, allowed in (("top_k", "a whole number"), ("max_tokens", "a whole number, or None")):
+            value = getattr(self, name)
+            if not (isinstance(value, Integral) or value is None and name == "max_tokens"):
+                raise InvalidArgumentError(f"{name} must be {allowed}, not {value!r:.80}")
+        for token, bias in (self.logit_bias or {}).items():
+            if not isinstance(token, (Integral, str)) or not isinstance(bias, Real):
+                raise InvalidArgumentError(f"logit_bias maps token ids or texts to numbers, and has {token!r:.80}: {bias!r:.80}")
 
 
 _SAME = (

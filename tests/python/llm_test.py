@@ -201,6 +201,27 @@ class Answers(PackageTest):
             cut = llm.embed("once", dimensions=4)[0].outputs.embedding
             np.testing.assert_allclose(cut, whole[:4] / np.linalg.norm(whole[:4]), rtol=1e-5)
 
+    def test_what_is_of_the_wrong_type_is_named(self):
+        greedy = SamplingParams(temperature=0, max_tokens=1)
+        for prompts, says in [(None, "prompts: give a text"), (5, "not int"), ([None], "a prompt is a text"), ([[1.5]], "whole numbers"),
+                              ([[2**40]], "whole numbers"), ("\ud800", "surrogate"), (b"x", "not bytes")]:
+            with self.raises(InvalidArgumentError, says):
+                self.llm.generate(prompts, greedy)
+        for params, says in [("x", "sampling_params: give SamplingParams, or a list with one a prompt, not str"), (["x"], "sampling_params"),
+                             (SamplingParams(max_tokens="5"), "max_tokens must be a whole number, or None, not '5'"),
+                             (SamplingParams(temperature="hot"), "temperature must be of type float, not 'hot'"),
+                             (SamplingParams(stop=[5]), "stop must be a list of texts"), (SamplingParams(seed="x"), "seed must be a number, or None"),
+                             (SamplingParams(top_k=1.5), "top_k must be a whole number"), (SamplingParams(logit_bias={"a": "b"}), "logit_bias maps"),
+                             (SamplingParams(stop_token_ids=["a"]), "stop_token_ids must be a list of token ids")]:
+            with self.raises(InvalidArgumentError, says):
+                self.llm.generate("x", params)
+        for messages in (7, [7]):
+            with self.raises(InvalidArgumentError, "messages"):
+                self.llm.chat(messages, greedy)
+        with self.raises(InvalidArgumentError, "give at least one"):
+            self.llm.compare("x", [])
+        self.assertEqual(self.llm.generate((prompt for prompt in PROMPTS[:2]), greedy)[1].prompt, PROMPTS[1])
+
     def test_structured_answers_keep_their_form_or_say_what_is_missing(self):
         params = SamplingParams(temperature=1, seed=1, max_tokens=40, structured_outputs=StructuredOutputsParams(json_object=True))
         text = self.llm.generate("once", params)[0].outputs[0].text
