@@ -236,7 +236,7 @@ void AdapterRegistry::note_use(AdapterVersion& version, bool is_new) {
 
 Status AdapterRegistry::unknown_name(std::string_view name) {
   const std::string near = hints_.nearest(name, *names());
-  return not_found("no adapter is named '{}'{}; load it with --lora NAME=PATH{}", name,
+  return not_found("no adapter is named '{}'{}; load it first (load_adapter, --lora NAME=PATH){}", name,
                    near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
                    config_.root.empty() ? "" : fmt::format(" or put it into {}", config_.root));
 }
