@@ -38,7 +38,7 @@ def keyed():
 
 def setUpModule():
     global FILES, SERVER
-    FILES = served.Files(context=512)
+    FILES = served.Files(context=2048)
     SERVER = keyed()
 
 
@@ -237,13 +237,14 @@ class BatchesTest(unittest.TestCase):
         self.assertGreater(len(late), 0)
 
     def test_live_requests_go_first(self):
-        made = begin([line(str(i), ignore_eos=True, max_tokens=400) for i in range(400)])
+        made = begin([line(str(i), ignore_eos=True, max_tokens=1600) for i in range(400)])
         while batch_now(made.id).request_counts.completed < 2:
             time.sleep(0.02)
-        answers = []
+        answers, clients = [], [client() for _ in range(8)]  # made before, for that takes longer than an answer
 
         def live(number):
-            answers.append(client().completions.create(model="two", prompt=f"live {number}", max_tokens=100, temperature=0, extra_body={"ignore_eos": True}))
+            answers.append(clients[number].completions.create(model="two", prompt=f"live {number}", max_tokens=100, temperature=0,
+                                                              extra_body={"ignore_eos": True}))
 
         # More at a time than there are places, of which the batch has some.
         before = batch_now(made.id).request_counts.completed
@@ -254,7 +255,7 @@ class BatchesTest(unittest.TestCase):
             thread.join(served.LONG)
         now = batch_now(made.id)
         self.assertEqual((len(answers), now.status), (8, "in_progress"))
-        # Four places: eight answers of 100 tokens are over before a dozen of 400 could have been, had they had but their share.
+        # Four places: eight answers of 100 tokens are over before a dozen of 1600 could have been, had they had but their share.
         self.assertLess(now.request_counts.completed - before, 12)
         client().batches.cancel(made.id)
         ended(made.id)
