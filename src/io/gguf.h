@@ -1,8 +1,7 @@
 // A GGUF file (versions 2 and 3, little endian), or the set that one was split into: typed metadata, tensor descriptions, data.
-// Hostile until open() has checked
-// it: counts against the bytes left before anything is reserved, arithmetic without wrap-around, names once, rows of whole
-// blocks, offsets aligned, inside the file and apart from each other. Shapes are turned round: GGUF's [cols, rows] becomes [rows,
-// cols]. Thread-safe once opened. Views live as long as the file object.
+// Hostile until open() has checked it: counts against the bytes left before anything is reserved, arithmetic without wrap-around,
+// names once, rows of whole blocks, offsets aligned, inside their file and apart from each other. Shapes are turned round: GGUF's
+// [cols, rows] becomes [rows, cols]. Thread-safe once opened. Views live as long as the file object.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,7 @@ struct GgufArchitecture {
   std::span<const GgufJoint> joints = {};
 };
 
-// From general.architecture; kUnsupported names those that are read. Split files are refused here too.
+// From general.architecture; kUnsupported names those that are read.
 Result<GgufArchitecture> gguf_architecture(const GgufFile& file);
 
 // Whether a file of the GGUF architecture `name` may belong to a model of the class `hf_class`. llama.cpp writes Mistral's models
