@@ -167,12 +167,12 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   CHORAL_TRY(ModelFiles files, open_model_config(options));
   CHORAL_TRY(files.generation_config, io::load_generation_config(files.location));
   files.pooling = read_pooling(files.path, files.config);
-  io::ModelLocation tokenizer_location = files.location;
-  if (!options.tokenizer.empty()) {
-    CHORAL_TRY(const fs::path tokenizer_path, io::resolve_model(options.tokenizer));
-    CHORAL_TRY(tokenizer_location, io::locate_model(tokenizer_path));
+  const bool own = options.tokenizer.empty();
+  fs::path tokenizer_path = files.path;
+  if (!own) {
+    CHORAL_TRY(tokenizer_path, io::resolve_model(options.tokenizer));
   }
-  CHORAL_TRY(auto tokenizer, load_tokenizer(tokenizer_location).while_("tokenizer"));
+  CHORAL_TRY(auto tokenizer, load_tokenizer(tokenizer_path, own ? files.location.gguf.get() : nullptr).while_("tokenizer"));
   files.tokenizer = std::move(tokenizer.tokenizer);
   files.chat_templates = std::move(tokenizer.chat_templates);
   if (!options.chat_template.empty()) files.chat_templates = {{"default", options.chat_template}};

@@ -1,7 +1,7 @@
 #include "engine/tokenizer_loader.h"
 
-#include "io/gguf.h"
 #include "io/mapped_file.h"
+#include "io/model_location.h"
 #include "text/fill_tokens.h"
 
 namespace choral::engine {
@@ -87,8 +87,14 @@ Result<LoadedTokenizer> load_from_gguf(const io::GgufFile& file) {
 
 }  // namespace
 
-Result<LoadedTokenizer> load_tokenizer(const io::ModelLocation& location) {
-  return location.gguf != nullptr ? load_from_gguf(*location.gguf) : load_from_directory(location.directory);
+Result<LoadedTokenizer> load_tokenizer(const fs::path& path, const io::GgufFile* opened) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return load_from_directory(path);
+  if (opened != nullptr) return load_from_gguf(*opened);
+  CHORAL_TRY(const io::FileKind kind, io::file_kind(path));
+  if (kind != io::FileKind::kGguf) return load_from_directory(path.parent_path());
+  CHORAL_TRY(const auto file, io::GgufFile::open(path));
+  return load_from_gguf(*file);
 }
 
 }  // namespace choral::engine

@@ -3,10 +3,11 @@
 // tokenizer_config.json, as in transformers.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <vector>
 
-#include "io/model_location.h"
+#include "io/gguf.h"
 #include "text/tokenizer.h"
 
 namespace choral::engine {
@@ -16,6 +17,7 @@ struct LoadedTokenizer {
   std::vector<text::NamedTemplate> chat_templates;
 };
 
-Result<LoadedTokenizer> load_tokenizer(const io::ModelLocation& location);
+// `path`: a directory or a file of weights, of which `opened` is the GGUF file, if it is one and somebody has it open already.
+Result<LoadedTokenizer> load_tokenizer(const std::filesystem::path& path, const io::GgufFile* opened = nullptr);
 
 }  // namespace choral::engine

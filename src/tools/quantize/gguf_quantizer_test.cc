@@ -131,6 +131,30 @@ INSTANTIATE_TEST_SUITE_P(All, GgufModel,
                          ::testing::Values("tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-granite", "tiny-smollm3"),
                          [](const auto& test) { return std::string(test.param).substr(5); });
 
+// A repository as the hub has them: tokenizer.json beside GGUF files.
+TEST(GgufQuantizer, AFolderIsReadByItsTokenizerJsonWhateverStandsBeside) {
+  const choral::testing::TempDir dir;
+  const EngineOptions tiny = tiny_options();
+  for (const char* file : {"config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    fs::copy(fs::path(tiny.model) / file, dir.path() / file);
+  }
+  dir.write("chat_template.jinja", "the folder's");
+  ASSERT_TRUE(quantize(wanted(tiny.model, dir / "a.gguf", "q8_0")).ok());
+  const auto template_of = [](const EngineOptions& options) -> std::string {
+    const auto files = engine::open_model_files(options);
+    return files.ok() ? files->chat_templates.at(0).source : std::string(files.status().message());
+  };
+  EngineOptions folder = tiny;
+  folder.model = dir.path().string();
+  EXPECT_EQ(template_of(folder), "the folder's");
+  fs::copy(dir / "a.gguf", dir / "b.gguf");
+  EngineOptions named = tiny;
+  named.tokenizer = dir.path().string();
+  EXPECT_EQ(template_of(named), "the folder's");
+  named.tokenizer = dir / "b.gguf";
+  EXPECT_NE(template_of(named), "the folder's");
+}
+
 TEST(GgufQuantizer, IgnoredLayersStayAsStored) {
   const choral::testing::TempDir dir;
   auto options = wanted(tiny_options().model, dir / "out.gguf", "q4_0");

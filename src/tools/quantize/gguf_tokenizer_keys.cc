@@ -50,7 +50,7 @@ Status add_ends(const FloatModel& model, const text::GgufTokenizerData& data, io
 }  // namespace
 
 Status add_tokenizer_keys(const FloatModel& model, io::GgufMetadata& metadata) {
-  CHORAL_TRY(const auto loaded, engine::load_tokenizer(model.location).while_("tokenizer"));
+  CHORAL_TRY(const auto loaded, engine::load_tokenizer(model.location.directory).while_("tokenizer"));
   const auto file = model.location.directory / "tokenizer.json";
   CHORAL_TRY(const auto json, io::read_whole_file(file, kMaxTokenizerBytes));
   CHORAL_TRY(auto data, text::gguf_tokenizer_data(*loaded.tokenizer, json).while_(file.string()));
