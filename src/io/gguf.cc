@@ -25,7 +25,8 @@ Result<GgufHeader> read_header(const FileBytes& file, const GgufLimits& limits) 
 }
 
 // The files of a split model in order, of which `path` is one.
-Result<std::vector<fs::path>> parts_of(const fs::path& path, const ConfigMap& metadata, int64_t count) {
+Result<std::vector<fs::path>> parts_of(const fs::path& path, const ConfigMap& metadata) {
+  CHORAL_TRY(const int64_t count, metadata.get_int(kCount, kParts));
   CHORAL_TRY(const int64_t number, metadata.get_int(kNumber, {0, count - 1}));
   const auto part = gguf_part(path.filename().string());
   if (!part || part->number != number + 1 || part->count != count) {
@@ -110,20 +111,30 @@ Result<std::shared_ptr<const GgufFile>> GgufFile::open(const fs::path& path, con
   CHORAL_TRY(std::shared_ptr<const FileBytes> file, MappedFile::open(path));
   CHORAL_TRY(GgufHeader header, read_header(*file, limits));
   CHORAL_TRY(const int64_t count, header.metadata.get_int_or(kCount, 0, kParts));
-  std::vector<std::shared_ptr<const FileBytes>> parts{file};
-  if (count > 1) {
-    CHORAL_TRY(const auto paths, parts_of(path, header.metadata, count));
-    parts.clear();
-    for (const fs::path& part : paths) {
+  if (count > 1) return open_parts(path, std::move(file), std::move(header), limits);
+  return std::shared_ptr<const GgufFile>(new GgufFile({std::move(file)}, std::move(header)));
+}
+
+// `named`: the file `path`, which is read already.
+Result<std::shared_ptr<const GgufFile>> GgufFile::open_parts(const fs::path& path, std::shared_ptr<const FileBytes> named,
+                                                             GgufHeader header_of_named, const GgufLimits& limits) {
+  CHORAL_TRY(const auto paths, parts_of(path, header_of_named.metadata));
+  GgufHeader whole;
+  std::vector<std::shared_ptr<const FileBytes>> parts;
+  for (const fs::path& part : paths) {
+    const bool is_named = part == path;
+    if (is_named) {
+      parts.push_back(named);
+    } else {
       CHORAL_TRY(parts.emplace_back(), MappedFile::open(part));
-      CHORAL_TRY(GgufHeader more, read_header(*parts.back(), limits));
-      const auto number = static_cast<uint32_t>(parts.size() - 1);
-      if (number == 0) header = {.version = more.version, .metadata = more.metadata, .tensors = {}};
-      CHORAL_RETURN_IF_ERROR(add_part(std::move(more), parts.back()->path(), number, limits, header));
     }
-    CHORAL_RETURN_IF_ERROR(finish_parts(header, parts.front()->path()));
+    CHORAL_TRY(GgufHeader header, is_named ? Result<GgufHeader>(std::move(header_of_named)) : read_header(*parts.back(), limits));
+    if (parts.size() == 1) whole = {.version = header.version, .metadata = header.metadata, .tensors = {}};
+    CHORAL_RETURN_IF_ERROR(
+        add_part(std::move(header), parts.back()->path(), static_cast<uint32_t>(parts.size() - 1), limits, whole));
   }
-  return std::shared_ptr<const GgufFile>(new GgufFile(std::move(parts), std::move(header)));
+  CHORAL_RETURN_IF_ERROR(finish_parts(whole, parts.front()->path()));
+  return std::shared_ptr<const GgufFile>(new GgufFile(std::move(parts), std::move(whole)));
 }
 
 Result<std::shared_ptr<const GgufFile>> GgufFile::parse(std::shared_ptr<const FileBytes> file, const GgufLimits& limits) {

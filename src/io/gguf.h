@@ -80,6 +80,10 @@ class GgufFile {
   GgufFile(std::vector<std::shared_ptr<const FileBytes>> parts, GgufHeader header)
       : parts_(std::move(parts)), header_(std::move(header)) {}
 
+  static Result<std::shared_ptr<const GgufFile>> open_parts(const std::filesystem::path& path,
+                                                            std::shared_ptr<const FileBytes> named, GgufHeader header_of_named,
+                                                            const GgufLimits& limits);
+
   std::vector<std::shared_ptr<const FileBytes>> parts_;
   GgufHeader header_;  // metadata of the first part, tensors of all
 };
