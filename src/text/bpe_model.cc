@@ -122,20 +122,24 @@ Status BpeModel::index_whole_words() {
     ModelScratch scratch;
     for (auto id = static_cast<int32_t>(begin); id < end; ++id) is_whole[id] = comes_out_whole(id, scratch);
   });
-  size_t size = 0, count = 0;
-  std::string text;
-  const auto for_each_whole = [&](auto use) {
-    for (int32_t id = 0; id < limit; ++id) {
-      if (is_whole[id] && text_of(id, text)) use(id);
-    }
-  };
-  for_each_whole([&](int32_t) { size += text.size(), ++count; });
-  whole_arena_.reserve(size);
+  size_t count = 0, most_bytes = 0;  // a character of byte_level.h takes no fewer than the byte that it stands for
+  for (int32_t id = 0; id < limit; ++id) {
+    if (is_whole[id] == 0) continue;
+    ++count;
+    most_bytes += vocabulary_.token(id).size();
+  }
+  if (bytes_) whole_arena_.reserve(most_bytes);
   whole_ = StringTable(count);
-  for_each_whole([&](int32_t id) {
-    whole_arena_ += text;
-    whole_.insert_or_assign(std::string_view(whole_arena_).substr(whole_arena_.size() - text.size()), id);
-  });
+  for (int32_t id = 0; id < limit; ++id) {
+    if (is_whole[id] == 0) continue;
+    std::string_view text = vocabulary_.token(id);
+    if (bytes_) {
+      const size_t begin = whole_arena_.size();
+      append_bytes_of_chars(text, whole_arena_);
+      text = std::string_view(whole_arena_).substr(begin);
+    }
+    whole_.insert_or_assign(text, id);
+  }
   return {};
 }
 

@@ -78,7 +78,7 @@ class BpeModel final : public Model {
   FlatMap64 joints_;                         // two characters that stand side by side inside some merge's result
   bool can_cut_ = false;
   StringTable whole_;        // text -> id, for the tokens that a look-up may answer
-  std::string whole_arena_;  // their bytes, in bytes mode
+  std::string whole_arena_;  // their texts in bytes mode, where they are not the vocabulary's
   std::optional<std::string> unk_token_;
   int32_t unk_id_ = -1;
   std::string prefix_, suffix_;
