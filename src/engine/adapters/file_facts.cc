@@ -35,7 +35,7 @@ AdapterFacts look_at_adapter(const std::string& path) {
   if (facts.empty()) {
     if (const auto gguf = lora::gguf_adapter_path(path)) add(facts, gguf->filename().native(), gguf->native());
   }
-  for (const char* name : tokenizer_file_names()) add(facts, name, path + "/" + name);
+  for (const auto& [name, most] : kTokenizerFiles) add(facts, name, path + "/" + name);
   return facts;
 }
 

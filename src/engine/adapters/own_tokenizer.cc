@@ -8,11 +8,8 @@
 namespace choral::engine {
 namespace {
 
-constexpr const char* kNames[] = {"tokenizer.json", "tokenizer_config.json", "added_tokens.json"};
-constexpr uint64_t kMaxBytes[] = {uint64_t{256} << 20, uint64_t{16} << 20, uint64_t{16} << 20};
-
 Result<text::AddedTokenList> read_list(const lora::AdapterSource& adapter) {
-  const auto read = [&adapter](int file) { return adapter.read_beside(kNames[file], kMaxBytes[file]); };
+  const auto read = [&adapter](size_t i) { return adapter.read_beside(kTokenizerFiles[i].name, kTokenizerFiles[i].most_bytes); };
   text::AddedTokenFiles files;
   CHORAL_TRY(files.tokenizer_config_json, read(1));
   CHORAL_TRY(auto list, text::read_added_token_list(files));
@@ -58,8 +55,6 @@ Status add_tokens(text::AddedTokenList list, int64_t rows, const OwnTokenizerSou
 }
 
 }  // namespace
-
-std::span<const char* const> tokenizer_file_names() { return kNames; }
 
 Result<std::shared_ptr<const OwnTokenizer>> read_own_tokenizer(const lora::AdapterSource& adapter,
                                                                const OwnTokenizerSource& source) {

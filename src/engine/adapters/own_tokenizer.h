@@ -2,6 +2,8 @@
 // recognised in the prompts and decoded in the answers of its requests only. Safe on any thread.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,8 +32,14 @@ struct OwnTokenizerSource {
   lora::LoRALoadOptions options;
 };
 
-// Names of the files that are read for it.
-std::span<const char* const> tokenizer_file_names();
+// The files of an adapter's folder that are read for it.
+struct TokenizerFile {
+  const char* name;
+  uint64_t most_bytes;
+};
+inline constexpr std::array<TokenizerFile, 3> kTokenizerFiles{{{"tokenizer.json", uint64_t{256} << 20},
+                                                               {"tokenizer_config.json", uint64_t{16} << 20},
+                                                               {"added_tokens.json", uint64_t{16} << 20}}};
 
 // Of the adapter, of whose tensors at most the shapes are read. A token without a row is none. An error: the files contradict the
 // base's tokenizer, or cannot be read, and the adapter has tokens that need them; else that is a note.

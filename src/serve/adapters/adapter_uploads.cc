@@ -13,6 +13,9 @@
 #include "base/printable.h"
 #include "base/size_text.h"
 #include "base/system_error.h"
+#include "engine/adapters/own_tokenizer.h"
+#include "lora/peft/adapter_file.h"
+#include "lora/peft/peft_helper.h"
 #include "serve/fresh_id.h"
 #include "serve/http/owned_fd.h"
 
@@ -27,17 +30,19 @@ constexpr std::string_view kWeights = "adapter_model.safetensors", kConfig = "ad
 
 struct KnownFile {
   std::string_view name;
-  int64_t most_bytes;
+  uint64_t most_bytes;  // its reader's limit
 };
-// Those of lora/peft/adapter_file.h and engine/adapters/own_tokenizer.h that are no pickles, with their readers' limits.
+constexpr KnownFile of_tokenizer(size_t i) { return {engine::kTokenizerFiles[i].name, engine::kTokenizerFiles[i].most_bytes}; }
+static_assert(engine::kTokenizerFiles.size() == 3);
+// What is read of an adapter and is no pickle.
 constexpr std::array kKnown{
-    KnownFile{kConfig, 4 << 20},
-    KnownFile{kWeights, int64_t{16} << 30},
-    KnownFile{kGguf, int64_t{16} << 30},
-    KnownFile{"new_embeddings.safetensors", int64_t{16} << 30},
-    KnownFile{"tokenizer.json", 256 << 20},
-    KnownFile{"tokenizer_config.json", 16 << 20},
-    KnownFile{"added_tokens.json", 16 << 20},
+    KnownFile{kConfig, lora::PEFTLimits{}.max_config_bytes},
+    KnownFile{kWeights, lora::AdapterLimits{}.max_file_bytes},
+    KnownFile{kGguf, lora::AdapterLimits{}.max_file_bytes},
+    KnownFile{"new_embeddings.safetensors", lora::AdapterLimits{}.max_file_bytes},
+    of_tokenizer(0),
+    of_tokenizer(1),
+    of_tokenizer(2),
 };
 
 std::string known_names() {
@@ -56,7 +61,7 @@ Status check_file(const SentFile& file) {
     return invalid_argument("'{}' is no file of an adapter that is taken here; these are: {}", printable(file.name),
                             known_names());
   if (file.bytes <= 0) return invalid_argument("{} has {} bytes; a file that is sent has some", file.name, file.bytes);
-  if (file.bytes > known->most_bytes)
+  if (static_cast<uint64_t>(file.bytes) > known->most_bytes)
     return too_large("{} has {}; at most {} are taken", file.name, size_text(file.bytes), size_text(known->most_bytes));
   return {};
 }
