@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define CHORAL_ABI_MAJOR 1
-#define CHORAL_ABI_MINOR 7
+#define CHORAL_ABI_MINOR 8
 
 #if defined(__GNUC__)
 #define CHORAL_PLUGIN_EXPORT __attribute__((visibility("default")))
@@ -92,6 +92,13 @@ typedef struct choral_packed choral_packed; /* a weight in the device's own layo
 #define CHORAL_TQ1_0 24
 #define CHORAL_TQ2_0 25
 #define CHORAL_MXFP4 26
+#define CHORAL_IQ1_S 28 /* this and what follows: from minor 8 on */
+#define CHORAL_IQ1_M 29
+#define CHORAL_IQ2_XXS 30
+#define CHORAL_IQ2_XS 31
+#define CHORAL_IQ2_S 32
+#define CHORAL_IQ3_XXS 33
+#define CHORAL_IQ3_S 34
 
 /* ---- What the host offers. ------------------------------------------------------------------------------------------------ */
 

@@ -87,12 +87,12 @@ const choral_plugin* choral_plugin_query(const choral_host* host) {
   for (int64_t i = 0; i < good->op_count; ++i) {
     newer_ops[i].op = good->ops[i];
     newer_ops[i].op.header.struct_size = sizeof *newer_ops;
-    newer_ops[i].op.header.abi_minor = 7;
+    newer_ops[i].op.header.abi_minor = CHORAL_ABI_MINOR + 1;
   }
   longer.plugin = *good;
   longer.plugin.name = REF_FAULT_NAME;
   longer.plugin.header.struct_size = sizeof longer;
-  longer.plugin.header.abi_minor = 7;
+  longer.plugin.header.abi_minor = CHORAL_ABI_MINOR + 1;
   longer.plugin.ops = &newer_ops[0].op;
   return &longer.plugin;
 #else

@@ -49,9 +49,11 @@ TEST(SyntheticAdapter, WrittenAndReadItIsTheSame) {
 }
 
 TEST(SyntheticWeights, AreBoundedInEveryFormat) {
-  for (const DType format : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
-                             DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL,
-                             DType::kIQ4_XS, DType::kTQ1_0, DType::kTQ2_0, DType::kMXFP4}) {
+  for (const DType format :
+       {DType::kF32,    DType::kBF16,  DType::kF16,     DType::kQ8_0,  DType::kQ4_0,  DType::kQ4_1,  DType::kQ5_0,
+        DType::kQ5_1,   DType::kQ4_K,  DType::kQ5_K,    DType::kQ6_K,  DType::kQ2_K,  DType::kQ3_K,  DType::kIQ4_NL,
+        DType::kIQ4_XS, DType::kTQ1_0, DType::kTQ2_0,   DType::kMXFP4, DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS,
+        DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S}) {
     Weights weights(format, 1);
     const auto taken = weights.take("any", {3, 256});
     ASSERT_TRUE(taken.ok()) << dtype_name(format);

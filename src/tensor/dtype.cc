@@ -6,7 +6,7 @@ namespace choral {
 namespace {
 
 // In the order of DType.
-constexpr std::array<DTypeFacts, 28> kFacts{{
+constexpr std::array<DTypeFacts, 35> kFacts{{
     {"float32", 1, 4, true, false},      {"float16", 1, 2, true, false},      {"bfloat16", 1, 2, true, false},
     {"float64", 1, 8, true, false},      {"int8", 1, 1, false, false},        {"uint8", 1, 1, false, false},
     {"int16", 1, 2, false, false},       {"int32", 1, 4, false, false},       {"int64", 1, 8, false, false},
@@ -16,7 +16,9 @@ constexpr std::array<DTypeFacts, 28> kFacts{{
     {"q5_k", 256, 176, false, true},     {"q6_k", 256, 210, false, true},     {"q2_k", 256, 84, false, true},
     {"q3_k", 256, 110, false, true},     {"iq4_nl", 32, 18, false, true},     {"iq4_xs", 256, 136, false, true},
     {"tq1_0", 256, 54, false, true},     {"tq2_0", 256, 66, false, true},     {"mxfp4", 32, 17, false, true},
-    {"float8_e8m0", 1, 1, false, false},
+    {"float8_e8m0", 1, 1, false, false}, {"iq1_s", 256, 50, false, true},     {"iq1_m", 256, 56, false, true},
+    {"iq2_xxs", 256, 66, false, true},   {"iq2_xs", 256, 74, false, true},    {"iq2_s", 256, 82, false, true},
+    {"iq3_xxs", 256, 98, false, true},   {"iq3_s", 256, 110, false, true},
 }};
 
 struct Alias {

@@ -40,6 +40,13 @@ enum class DType : uint8_t {
   kTQ2_0,
   kMXFP4,
   kF8E8M0,
+  kIQ1_S,
+  kIQ1_M,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
 };
 
 struct DTypeFacts {

@@ -43,7 +43,9 @@ struct QuantKernel {
   void (*tiled)(const QuantKernelArgs&);   // any rows
 };
 
-// The forms there are kernels for; QuantForm::blocks is left open.
+inline constexpr QuantCodes kAnyGrid = QuantCodes::kIQ1;
+
+// The forms there are kernels for; QuantForm::blocks is left open, and so is which grid's points codes are of.
 inline constexpr std::array kQuantForms{
     QuantForm{8, QuantScales::kD},
     QuantForm{4, QuantScales::kD},
@@ -63,6 +65,9 @@ inline constexpr std::array kQuantForms{
     QuantForm{4, QuantScales::kD, QuantCodes::kIQ4},
     QuantForm{4, QuantScales::kK8, QuantCodes::kIQ4},
     QuantForm{2, QuantScales::kF, QuantCodes::kTernary},
+    QuantForm{3, QuantScales::kK8, kAnyGrid},
+    QuantForm{3, QuantScales::kK16, kAnyGrid},
+    QuantForm{4, QuantScales::kK8, kAnyGrid},
 };
 
 // What quantise_rows is told of a form whose sums begin at -`zero` times those of x: with minimums of halves, whose sums begin at

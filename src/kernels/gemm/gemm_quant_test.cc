@@ -78,10 +78,11 @@ TEST_P(GemmQuantTest, RowsAreIndependentOfBatchAndThreads) {
   expect_rows_are_independent(*pack(random_quant_matrix(GetParam(), 200, 768, 21)), 200);
 }
 
-// Integers at their ends, with scales of 1 so that y is the integer sum itself: a saturating or wrapping kernel shows at once.
+// Integers at their ends, with scales that are whole so that y is the integer sum itself: a saturating or wrapping kernel shows at once.
 TEST_P(GemmQuantTest, ExtremeIntegersAreExact) {
   const DType type = GetParam();
   const int64_t k = 512, n = 80;  // four panels, which tiles take, and one more
+  const bool of_parts = type == DType::kMXFP4 || (type >= DType::kIQ1_S && type <= DType::kIQ3_S);  // down to an eighth of d
   for (const int pattern : {0x00, 0xFF, 0x80, 0x7F, 0x0F, 0xF0, -1, -2}) {
     auto data = random_quant_matrix(type, n, k, 31);
     for (size_t i = 0; i < data.bytes.size(); ++i) {
@@ -89,7 +90,7 @@ TEST_P(GemmQuantTest, ExtremeIntegersAreExact) {
       if (pattern < 0) data.bytes[i] = static_cast<std::byte>((i + static_cast<size_t>(-pattern)) % 2 == 0 ? 0x80 : 0x7F);
     }
     for (size_t b = 0; b < data.bytes.size(); b += facts(type).block_bytes) {
-      set_block_scales(type, data.bytes.data() + b, 1.0f, 1.0f, 0);
+      set_block_scales(type, data.bytes.data() + b, of_parts ? 8.0f : 1.0f, 1.0f);
     }
     const auto x = extreme_rows(k);
     const auto w = pack(data);

@@ -46,10 +46,11 @@ void each_block(DType type, const std::byte* row, int64_t elements, float* out) 
 }  // namespace
 
 std::span<const DType> stored_types() {
-  static constexpr std::array kTypes{DType::kF32,    DType::kBF16,  DType::kF16,   DType::kF64,  DType::kQ8_0,
-                                     DType::kQ4_0,   DType::kQ4_1,  DType::kQ5_0,  DType::kQ5_1, DType::kQ4_K,
-                                     DType::kQ5_K,   DType::kQ6_K,  DType::kQ2_K,  DType::kQ3_K, DType::kIQ4_NL,
-                                     DType::kIQ4_XS, DType::kTQ1_0, DType::kTQ2_0, DType::kMXFP4};
+  static constexpr std::array kTypes{
+      DType::kF32,     DType::kBF16,   DType::kF16,   DType::kF64,     DType::kQ8_0,  DType::kQ4_0,  DType::kQ4_1,
+      DType::kQ5_0,    DType::kQ5_1,   DType::kQ4_K,  DType::kQ5_K,    DType::kQ6_K,  DType::kQ2_K,  DType::kQ3_K,
+      DType::kIQ4_NL,  DType::kIQ4_XS, DType::kTQ1_0, DType::kTQ2_0,   DType::kMXFP4, DType::kIQ1_S, DType::kIQ1_M,
+      DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S};
   return kTypes;
 }
 

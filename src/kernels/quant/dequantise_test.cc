@@ -56,7 +56,8 @@ TEST_P(BlockType, EqualsTheGgufPackageBitForBit) {
 INSTANTIATE_TEST_SUITE_P(All, BlockType,
                          testing::Values(DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ4_K,
                                          DType::kQ5_K, DType::kQ6_K, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS,
-                                         DType::kTQ1_0, DType::kTQ2_0, DType::kMXFP4),
+                                         DType::kTQ1_0, DType::kTQ2_0, DType::kMXFP4, DType::kIQ1_S, DType::kIQ1_M,
+                                         DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S),
                          [](const auto& test) { return std::string(dtype_name(test.param)); });
 
 template <class T>

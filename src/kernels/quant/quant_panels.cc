@@ -77,16 +77,19 @@ uint32_t read_step(int bits, const std::byte* lane, int s) {
   return bits == 5 ? nibbles | bit(high) << 4 : bits == 6 ? nibbles | pairs(high) << 4 : nibbles;
 }
 
+bool has_float_d(QuantScales scales) {
+  return scales == QuantScales::kF || scales == QuantScales::kFM || scales == QuantScales::kK8 || scales == QuantScales::kK16;
+}
+
 void write_header(QuantScales scales, int blocks, const QuantSourceGroup& source, int lane, std::byte* header) {
   std::byte* halves = header + lane * 2;
   std::byte* bytes = header + 64 + lane;
   std::byte* floats = header + lane * 4;
-  if (scales == QuantScales::kF || scales == QuantScales::kFM) {
+  if (has_float_d(scales)) {
     std::memcpy(floats, &source.f[0], sizeof(float));
-    if (scales == QuantScales::kFM) std::memcpy(floats + 64, &source.f[1], sizeof(float));
-    return;
+  } else {
+    store_u16(halves, source.d[0]);
   }
-  store_u16(halves, source.d[0]);
   switch (scales) {
     case QuantScales::kD:
       if (blocks > 1) store_u16(halves + 32, source.d[1]);
@@ -106,8 +109,8 @@ void write_header(QuantScales scales, int blocks, const QuantSourceGroup& source
     case QuantScales::kK16:
       for (int j = 0; j < 16; ++j) bytes[16 * j] = std::byte{source.scale[j]};
       break;
-    case QuantScales::kF:
-    case QuantScales::kFM: break;  // above
+    case QuantScales::kFM: std::memcpy(floats + 64, &source.f[1], sizeof(float)); break;
+    case QuantScales::kF: break;
   }
 }
 
@@ -116,13 +119,14 @@ QuantSourceGroup read_header(QuantScales scales, const std::byte* header, int la
   QuantSourceGroup group{};
   const std::byte* halves = header + lane * 2;
   const std::byte* bytes = header + 64 + lane;
-  if (scales == QuantScales::kF || scales == QuantScales::kFM) {
+  if (has_float_d(scales)) {
     std::memcpy(&group.f[0], header + lane * 4, sizeof(float));
     if (scales == QuantScales::kFM) std::memcpy(&group.f[1], header + 64 + lane * 4, sizeof(float));
-    return group;
+    if (scales == QuantScales::kF || scales == QuantScales::kFM) return group;
+  } else {
+    group.d[0] = load_u16(halves);
+    group.d[1] = group.m = load_u16(halves + 32);
   }
-  group.d[0] = load_u16(halves);
-  group.d[1] = group.m = load_u16(halves + 32);
   const int count = scales == QuantScales::kD || scales == QuantScales::kDM       ? 0
                     : scales == QuantScales::kK16 || scales == QuantScales::kK16M ? 16
                                                                                   : 8;
@@ -152,6 +156,13 @@ QuantForm quant_form(DType type) {
     case DType::kTQ1_0:
     case DType::kTQ2_0: return {2, QuantScales::kF, QuantCodes::kTernary, 8};
     case DType::kMXFP4: return {4, QuantScales::kF, QuantCodes::kE2M1, 1};
+    case DType::kIQ1_S: return {3, QuantScales::kK8, QuantCodes::kIQ1};
+    case DType::kIQ1_M: return {3, QuantScales::kK16, QuantCodes::kIQ1};
+    case DType::kIQ2_XXS: return {3, QuantScales::kK8, QuantCodes::kIQ2};
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S: return {3, QuantScales::kK16, QuantCodes::kIQ2};
+    case DType::kIQ3_XXS: return {4, QuantScales::kK8, QuantCodes::kIQ3XXS};
+    case DType::kIQ3_S: return {4, QuantScales::kK8, QuantCodes::kIQ3S};
     default: break;
   }
   CHORAL_CHECK(false, "not a block-quantised type");
@@ -182,7 +193,7 @@ QuantLaneBlock lane_block(QuantForm form, const QuantSourceGroup& group, int blo
   const auto values = quant_code_values(form.codes);
   for (int i = 0; i < kQuantBlock; ++i) out.n[i] = form.is_codebook() ? values[group.n[block][i]] : group.n[block][i];
   const float d = half(group.d[0]), m = half(group.m);
-  const auto signed_scale = [&](int i) { return d * static_cast<float>(static_cast<int8_t>(group.scale[i])); };
+  const auto signed_scale = [&](int i) { return group.f[0] * static_cast<float>(static_cast<int8_t>(group.scale[i])); };
   out.min[0] = out.min[1] = 0.0f;
   switch (form.scales) {
     case QuantScales::kFM: out.min[0] = group.f[1]; [[fallthrough]];

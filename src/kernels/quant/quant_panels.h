@@ -33,8 +33,8 @@ enum class QuantScales : uint8_t {
   kD,     // 2 blocks: fp16 d[2].                              w = d v                    Q8_0 Q4_0 Q5_0 IQ4_NL
   kDM,    // 1 block:  fp16 d, m.                              w = d v + m                Q4_1 Q5_1
   kK,     // 8 blocks: fp16 d, dmin; u8 scale[8], min[8].      w = d scale v - dmin min   Q4_K Q5_K
-  kK8,    // 8 blocks: fp16 d, 32 unused bytes; i8 scale[8].   w = d scale v              IQ4_XS
-  kK16,   // 8 blocks: fp16 d, 32 unused bytes; i8 scale[16].  w = d scale v              Q3_K Q6_K: one scale per 16 k
+  kK8,    // 8 blocks: f32 d; i8 scale[8].                     w = d scale v              IQ4_XS IQ3 IQ2_XXS IQ1_S
+  kK16,   // 8 blocks: f32 d; i8 scale[16].                    w = d scale v              Q3_K Q6_K IQ2 IQ1_M: a scale per 16 k
   kK16M,  // 8 blocks: fp16 d, dmin; u8 scale | min << 4 [16]. w = d scale v - dmin min   Q2_K: a pair per 16 k
   kF,     // 1, 2, 4 or 8 blocks: f32 d.                       w = d v                    gemm_integers.h; TQ1_0 TQ2_0 MXFP4
   kFM,    // 1, 2, 4 or 8 blocks: f32 d, m.                    w = d v + m                gemm_integers.h with zero points
@@ -46,11 +46,26 @@ enum class QuantCodes : uint8_t {
   kTernary,  // 2 bits: n - 1
   kIQ4,      // 4 bits: the entry of IQ4_NL's and IQ4_XS's table
   kE2M1,     // 4 bits: twice the float of a sign, two exponent bits and a mantissa bit: 0 1 2 3 4 6 8 12 and these negated
+  // Digits of a grid's points (code_grids.h), and above them a bit:
+  kIQ1,     // 3 bits: 8 (digit - 1), and 1 more, or with the bit 1 less
+  kIQ2,     // 3 bits: 8, 25 or 43, with the bit negated
+  kIQ3XXS,  // 4 bits: 4 12 20 28 36 44 52 62, with the bit negated
+  kIQ3S,    // 4 bits: 1 3 5 7 9 11 13 15, with the bit negated
 };
+constexpr bool is_of_grid(QuantCodes codes) { return codes >= QuantCodes::kIQ1; }
 // Of a codebook: what stands for each code, plus the form's zero().
 constexpr std::array<uint8_t, 16> quant_code_values(QuantCodes codes) {
-  if (codes == QuantCodes::kIQ4) return {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-  return {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+  switch (codes) {
+    case QuantCodes::kIQ4: return {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+    case QuantCodes::kE2M1: return {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    case QuantCodes::kIQ1: return {57, 65, 73, 64, 55, 63, 71, 64};
+    case QuantCodes::kIQ2: return {72, 89, 107, 64, 56, 39, 21, 64};
+    case QuantCodes::kIQ3XXS: return {68, 76, 84, 92, 100, 108, 116, 126, 60, 52, 44, 36, 28, 20, 12, 2};
+    case QuantCodes::kIQ3S: return {65, 67, 69, 71, 73, 75, 77, 79, 63, 61, 59, 57, 55, 53, 51, 49};
+    case QuantCodes::kLinear:
+    case QuantCodes::kTernary: break;
+  }
+  return {};
 }
 
 // Facts of one form; constexpr so that kernels may be templates over it.
@@ -82,12 +97,16 @@ struct QuantForm {
     return scales == QuantScales::kDM || scales == QuantScales::kK || scales == QuantScales::kK16M || scales == QuantScales::kFM;
   }
   constexpr int sub_blocks() const { return scales == QuantScales::kK16 || scales == QuantScales::kK16M ? 2 : 1; }
-  constexpr bool is_codebook() const { return codes == QuantCodes::kIQ4 || codes == QuantCodes::kE2M1; }
+  constexpr bool is_codebook() const { return codes != QuantCodes::kLinear && codes != QuantCodes::kTernary; }
   constexpr int zero() const {
     switch (codes) {
       case QuantCodes::kTernary: return 1;
       case QuantCodes::kIQ4: return 128;
       case QuantCodes::kE2M1: return 12;
+      case QuantCodes::kIQ1:
+      case QuantCodes::kIQ2:
+      case QuantCodes::kIQ3XXS:
+      case QuantCodes::kIQ3S: return 64;
       case QuantCodes::kLinear: break;
     }
     return has_min() && scales != QuantScales::kFM ? 0 : 1 << (bits - 1);
@@ -95,6 +114,7 @@ struct QuantForm {
   // Of v + zero(), which is never negative, as kernels add products up: 2 and 3 bits as 5.
   constexpr int value_bits() const {
     if (codes == QuantCodes::kIQ4) return 8;
+    if (is_of_grid(codes)) return 7;
     return codes == QuantCodes::kE2M1 || bits < 4 ? 5 : bits;
   }
   // The last group may be shorter.

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "kernels/quant/code_grids.h"
 
 namespace choral::kernels {
 namespace {
@@ -22,16 +23,28 @@ namespace {
 // Q2_K      84  16 B scale | min << 4, one per 16 elements, 64 B, fp16 d, dmin; per half of 128 elements 32 bytes, row r of 32 in
 //               bits 2r, 2r+1; value d scale n - dmin min
 // Q3_K     110  32 B third bits: bit c of byte l is that of element 32c + l; 64 B as Q2_K; 12 B of 16 six-bit scales; fp16 d;
-// value
-//               d (scale - 32) (n - 4)
+//               value d (scale - 32) (n - 4)
 // IQ4_NL    18  fp16 d, 16 B as Q4_0; value d table[n]
 // IQ4_XS   136  fp16 d, u16 upper and 4 B lower bits of 8 six-bit scales, 128 B: per 32 elements 16 bytes as Q4_0; value
 //               d (scale - 32) table[n]
 // TQ1_0     54  48 B and 4 B of digits to base 3, fp16 d; see read_ternary_digits; value d (n - 1)
 // TQ2_0     66  64 B as Q2_K, fp16 d; value d (n - 1)
 // MXFP4     17  u8 exponent e, 16 B as Q4_0; value 2^(e - 127) times the number of an E2M1 code
+// Of a grid (code_grids.h) a byte is the lower bits of the index of eight elements' point, for IQ3 of four; scales are odd
+// numbers. IQ1_S     50  fp16 d, 32 B, u16 for each 32 elements: four times three upper bits, three bits of scale, one for
+// `less`; value
+//               d scale (digit - 1 + 1/8, or with `less` - 1/8)
+// IQ1_M     56  32 B, 16 B of nibbles: three upper bits and `less`; 4 u16 of four scales each and a fourth of d; value as IQ1_S
+// IQ2_XXS   66  fp16 d, for each 32 elements 4 B and u32: four times seven bits of signs, four of scale; value
+//               d/8 scale (8, 25, 43), with a sign
+// IQ2_XS    74  fp16 d, 32 u16: nine bits of index, seven of signs; 8 B of nibbles, a scale for each 16
+// IQ2_S     82  fp16 d, 32 B, 32 B of signs, 8 B of two upper bits, 8 B of scales as IQ2_XS
+// IQ3_XXS   98  fp16 d, 64 B, u32 for each 32 elements as IQ2_XXS; value d/4 scale (4, 12, 20, 28, 36, 44, 52, 62), with a sign
+// IQ3_S    110  fp16 d, 64 B, 8 B of an upper bit, 32 B of signs, 4 B of nibbles, a scale for each 32; value
+//               d scale (2 digit + 1), with a sign
 
 uint16_t read_u16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
+float half_at(const uint8_t* p) { return to_float(Float16{read_u16(p)}); }
 uint32_t read_u32(const uint8_t* p) { return static_cast<uint32_t>(read_u16(p)) | static_cast<uint32_t>(read_u16(p + 2)) << 16; }
 
 void read_nibbles(const uint8_t* bytes, uint8_t (&n)[32]) {
@@ -141,6 +154,7 @@ void read_ternary_digits(const uint8_t* p, QuantSourceGroup& out) {
 }
 
 void read_iq4_xs(const uint8_t* p, QuantSourceGroup& out) {
+  out.f[0] = half_at(p);
   const uint16_t upper = read_u16(p + 2);
   for (int c = 0; c < 8; ++c) {
     const int low = p[4 + c / 2] >> 4 * (c % 2) & 15, high = upper >> 2 * c & 3;
@@ -150,6 +164,7 @@ void read_iq4_xs(const uint8_t* p, QuantSourceGroup& out) {
 }
 
 void read_q6_k(const uint8_t* p, QuantSourceGroup& out) {
+  out.f[0] = half_at(p + 208);
   for (int half = 0; half < 2; ++half) {
     const uint8_t* low = p + 64 * half;
     const uint8_t* high = p + 128 + 32 * half;
@@ -161,7 +176,92 @@ void read_q6_k(const uint8_t* p, QuantSourceGroup& out) {
     }
   }
   std::memcpy(out.scale, p + 192, 16);
-  out.d[0] = read_u16(p + 208);
+}
+
+// ---- Points of a grid. Element i of a point gets its digit, and above it bit i of `bits`.
+
+void put_point(const uint8_t* digits, int elements, int digit_bits, int bits, uint8_t* n) {
+  for (int i = 0; i < elements; ++i) n[i] = static_cast<uint8_t>(digits[i] | (bits >> i & 1) << digit_bits);
+}
+void put_eight(const uint8_t* points, int index, int bits, uint8_t* n) { put_point(points + 8 * index, 8, 2, bits, n); }
+void put_four(const uint8_t* points, int index, int bits, uint8_t* n) { put_point(points + 4 * index, 4, 3, bits, n); }
+
+// Seven signs; the eighth makes the number of negative ones even.
+int eight_signs(uint32_t seven) { return static_cast<int>(seven & 127) | (std::popcount(seven & 127) & 1) << 7; }
+int nibble(const uint8_t* bytes, int i) { return bytes[i / 2] >> 4 * (i % 2) & 15; }
+uint8_t odd(int scale) { return static_cast<uint8_t>(2 * scale + 1); }
+
+void read_iq1_s(const uint8_t* p, const uint8_t* points, QuantSourceGroup& out) {
+  out.f[0] = half_at(p) / 8;
+  for (int c = 0; c < 8; ++c) {
+    const int upper = read_u16(p + 34 + 2 * c);
+    out.scale[c] = odd(upper >> 12 & 7);
+    for (int j = 0; j < 4; ++j) {
+      put_eight(points, p[2 + 4 * c + j] | (upper >> 3 * j & 7) << 8, upper >> 15 != 0 ? 255 : 0, out.n[c] + 8 * j);
+    }
+  }
+}
+
+void read_iq1_m(const uint8_t* p, const uint8_t* points, QuantSourceGroup& out) {
+  int d = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int word = read_u16(p + 48 + 2 * i);
+    d |= word >> 12 << 4 * i;
+    for (int j = 0; j < 4; ++j) out.scale[4 * i + j] = odd(word >> 3 * j & 7);
+  }
+  out.f[0] = to_float(Float16{static_cast<uint16_t>(d)}) / 8;
+  for (int i = 0; i < 32; ++i) {
+    const int upper = nibble(p + 32, i);
+    put_eight(points, p[i] | (upper & 7) << 8, upper >> 3 != 0 ? 255 : 0, out.n[i / 4] + 8 * (i % 4));
+  }
+}
+
+void read_iq2_xxs(const uint8_t* p, const uint8_t* points, QuantSourceGroup& out) {
+  out.f[0] = half_at(p) / 8;
+  for (int c = 0; c < 8; ++c) {
+    const uint8_t* indices = p + 2 + 8 * c;
+    const uint32_t word = read_u32(indices + 4);
+    out.scale[c] = odd(static_cast<int>(word >> 28));
+    for (int j = 0; j < 4; ++j) put_eight(points, indices[j], eight_signs(word >> 7 * j), out.n[c] + 8 * j);
+  }
+}
+
+void read_iq2_xs(const uint8_t* p, const uint8_t* points, QuantSourceGroup& out) {
+  out.f[0] = half_at(p) / 8;
+  for (int i = 0; i < 16; ++i) out.scale[i] = odd(nibble(p + 66, i));
+  for (int i = 0; i < 32; ++i) {
+    const uint32_t word = read_u16(p + 2 + 2 * i);
+    put_eight(points, static_cast<int>(word & 511), eight_signs(word >> 9), out.n[i / 4] + 8 * (i % 4));
+  }
+}
+
+void read_iq2_s(const uint8_t* p, const uint8_t* points, QuantSourceGroup& out) {
+  out.f[0] = half_at(p) / 8;
+  for (int i = 0; i < 16; ++i) out.scale[i] = odd(nibble(p + 74, i));
+  for (int i = 0; i < 32; ++i) {
+    const int upper = p[66 + i / 4] >> 2 * (i % 4) & 3;
+    put_eight(points, p[2 + i] | upper << 8, p[34 + i], out.n[i / 4] + 8 * (i % 4));
+  }
+}
+
+void read_iq3_xxs(const uint8_t* p, const uint8_t* points, QuantSourceGroup& out) {
+  out.f[0] = half_at(p) / 4;
+  for (int c = 0; c < 8; ++c) {
+    const uint32_t word = read_u32(p + 66 + 4 * c);
+    out.scale[c] = odd(static_cast<int>(word >> 28));
+    for (int j = 0; j < 8; ++j) {
+      put_four(points, p[2 + 8 * c + j], eight_signs(word >> 7 * (j / 2)) >> 4 * (j % 2), out.n[c] + 4 * j);
+    }
+  }
+}
+
+void read_iq3_s(const uint8_t* p, const uint8_t* points, QuantSourceGroup& out) {
+  out.f[0] = half_at(p);
+  for (int c = 0; c < 8; ++c) out.scale[c] = odd(nibble(p + 106, c));
+  for (int i = 0; i < 64; ++i) {
+    const int upper = p[66 + i / 8] >> i % 8 & 1;
+    put_four(points, p[2 + i] | upper << 8, nibble(p + 74, i), out.n[i / 8] + 4 * (i % 8));
+  }
 }
 
 void read_super_block(DType type, const uint8_t* p, QuantSourceGroup& out) {
@@ -177,17 +277,24 @@ void read_super_block(DType type, const uint8_t* p, QuantSourceGroup& out) {
       read_pairs(p + 32, out);
       add_high_bits(p, 2, out);
       read_six_bit_scales(p + 96, out);
-      out.d[0] = read_u16(p + 108);
+      out.f[0] = half_at(p + 108);
       return;
-    case DType::kIQ4_XS: out.d[0] = read_u16(p); return read_iq4_xs(p, out);
+    case DType::kIQ4_XS: return read_iq4_xs(p, out);
     case DType::kTQ1_0:
       read_ternary_digits(p, out);
-      out.f[0] = to_float(Float16{read_u16(p + 52)});
+      out.f[0] = half_at(p + 52);
       return;
     case DType::kTQ2_0:
       read_pairs(p, out);
-      out.f[0] = to_float(Float16{read_u16(p + 64)});
+      out.f[0] = half_at(p + 64);
       return;
+    case DType::kIQ1_S: return read_iq1_s(p, grid_points(type), out);
+    case DType::kIQ1_M: return read_iq1_m(p, grid_points(type), out);
+    case DType::kIQ2_XXS: return read_iq2_xxs(p, grid_points(type), out);
+    case DType::kIQ2_XS: return read_iq2_xs(p, grid_points(type), out);
+    case DType::kIQ2_S: return read_iq2_s(p, grid_points(type), out);
+    case DType::kIQ3_XXS: return read_iq3_xxs(p, grid_points(type), out);
+    case DType::kIQ3_S: return read_iq3_s(p, grid_points(type), out);
     default: break;
   }
   out.d[0] = read_u16(p);

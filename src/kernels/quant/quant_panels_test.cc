@@ -83,6 +83,13 @@ TEST(QuantPanels, BytesPerWeight) {
   EXPECT_EQ(bits(DType::kTQ1_0), 2.125);
   EXPECT_EQ(bits(DType::kTQ2_0), 2.125);
   EXPECT_EQ(bits(DType::kMXFP4), 5.0);
+  EXPECT_EQ(bits(DType::kIQ1_S), 3.375);
+  EXPECT_EQ(bits(DType::kIQ1_M), 3.625);
+  EXPECT_EQ(bits(DType::kIQ2_XXS), 3.375);
+  EXPECT_EQ(bits(DType::kIQ2_XS), 3.625);
+  EXPECT_EQ(bits(DType::kIQ2_S), 3.625);
+  EXPECT_EQ(bits(DType::kIQ3_XXS), 4.375);
+  EXPECT_EQ(bits(DType::kIQ3_S), 4.375);
 }
 
 TEST(QuantPanels, PlainTypesHaveNoForm) {

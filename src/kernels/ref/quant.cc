@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "kernels/quant/code_grids.h"
 
 namespace choral::kernels::ref {
 namespace {
@@ -82,8 +83,93 @@ QuantElement few_bits_element(DType type, const uint8_t* p, int64_t i) {
   return {code < 8 ? kTwiceE2M1[code] : -kTwiceE2M1[code - 8], std::ldexp(1.0f, p[0] - 128), 0.0f};
 }
 
+uint32_t word(const uint8_t* p) { return p[0] + 256u * p[1] + 65536u * p[2] + 16777216u * p[3]; }
+int packed_nibble(const uint8_t* bytes, int64_t j) { return j % 2 == 0 ? bytes[j / 2] % 16 : bytes[j / 2] / 16; }
+
+// Sign `i` of eight, of which seven are stored: an odd number of them makes the eighth negative.
+bool is_negative(uint32_t seven, int64_t i) {
+  int count = 0;
+  for (int j = 0; j < 7; ++j) count += static_cast<int>(seven >> j & 1);
+  return i == 7 ? count % 2 == 1 : (seven >> i & 1) == 1;
+}
+
+// Of IQ1: eight digits -1, 0, 1 and an eighth, up or down, all of it times eight.
+QuantElement iq1_element(DType type, const uint8_t* p, int64_t i) {
+  const int64_t block = i / 32, eight = i / 8;
+  int index = 0, scale = 0;
+  bool down = false;
+  float d = 0;
+  if (type == DType::kIQ1_S) {
+    const int upper = p[34 + 2 * block] + 256 * p[35 + 2 * block];
+    index = p[2 + eight] + 256 * (upper >> 3 * (eight % 4) & 7);
+    scale = upper >> 12 & 7;
+    down = upper >= 32768;
+    d = half_at(p);
+  } else {
+    const int upper = packed_nibble(p + 32, eight);
+    index = p[eight] + 256 * (upper % 8);
+    down = upper >= 8;
+    const uint8_t* scales = p + 48;
+    const int64_t sixteen = i / 16;
+    scale = (scales[sixteen / 4 * 2] + 256 * scales[sixteen / 4 * 2 + 1]) >> 3 * (sixteen % 4) & 7;
+    const uint16_t bits =
+        static_cast<uint16_t>(scales[1] / 16 + scales[3] / 16 * 16 + scales[5] / 16 * 256 + scales[7] / 16 * 4096);
+    d = to_float(Float16{bits});
+  }
+  const int digit = grid_points(type)[8 * index + i % 8];
+  return {8 * (digit - 1) + (down ? -1 : 1), d * 0.125f * static_cast<float>(2 * scale + 1), 0.0f};
+}
+
+QuantElement iq2_element(DType type, const uint8_t* p, int64_t i) {
+  constexpr int kValues[] = {8, 25, 43};
+  const int64_t block = i / 32, eight = i / 8;
+  int index = 0, scale = 0;
+  bool negative = false;
+  if (type == DType::kIQ2_XXS) {
+    const uint32_t signs = word(p + 2 + 8 * block + 4);
+    index = p[2 + 8 * block + eight % 4];
+    scale = static_cast<int>(signs / 268435456);
+    negative = is_negative(signs >> 7 * (eight % 4) & 127, i % 8);
+  } else if (type == DType::kIQ2_XS) {
+    const int both = p[2 + 2 * eight] + 256 * p[3 + 2 * eight];
+    index = both % 512;
+    negative = is_negative(static_cast<uint32_t>(both / 512), i % 8);
+    scale = packed_nibble(p + 66, i / 16);
+  } else {
+    index = p[2 + eight] + 256 * (p[66 + eight / 4] >> 2 * (eight % 4) & 3);
+    negative = bit(p + 34, i) == 1;
+    scale = packed_nibble(p + 74, i / 16);
+  }
+  const int value = kValues[grid_points(type)[8 * index + i % 8]];
+  return {negative ? -value : value, half_at(p) * 0.125f * static_cast<float>(2 * scale + 1), 0.0f};
+}
+
+QuantElement iq3_element(DType type, const uint8_t* p, int64_t i) {
+  constexpr int kValues[] = {4, 12, 20, 28, 36, 44, 52, 62};
+  const int64_t block = i / 32, four = i / 4;
+  if (type == DType::kIQ3_XXS) {
+    const uint32_t signs = word(p + 66 + 4 * block);
+    const int value = kValues[grid_points(type)[4 * p[2 + four] + i % 4]];
+    const bool negative = is_negative(signs >> 7 * (i % 32 / 8) & 127, i % 8);
+    return {negative ? -value : value, half_at(p) * 0.25f * static_cast<float>(2 * (signs / 268435456) + 1), 0.0f};
+  }
+  const int index = p[2 + four] + 256 * bit(p + 66, four);
+  const int value = 2 * grid_points(type)[4 * index + i % 4] + 1;
+  return {bit(p + 74, i) == 1 ? -value : value, half_at(p) * static_cast<float>(2 * packed_nibble(p + 106, block) + 1), 0.0f};
+}
+
 // Scales per block of 32.
-int sub_blocks(DType type) { return type == DType::kQ2_K || type == DType::kQ3_K || type == DType::kQ6_K ? 2 : 1; }
+int sub_blocks(DType type) {
+  switch (type) {
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kQ6_K:
+    case DType::kIQ1_M:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S: return 2;
+    default: return 1;
+  }
+}
 bool has_min(DType type) {
   return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ2_K || type == DType::kQ4_K || type == DType::kQ5_K;
 }
@@ -139,6 +225,13 @@ QuantElement quant_element(DType type, const std::byte* row, int64_t i) {
     case DType::kTQ1_0:
     case DType::kTQ2_0:
     case DType::kMXFP4: return few_bits_element(type, p, i);
+    case DType::kIQ1_S:
+    case DType::kIQ1_M: return iq1_element(type, p, i);
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S: return iq2_element(type, p, i);
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S: return iq3_element(type, p, i);
     default: break;
   }
   CHORAL_CHECK(false, "not a block-quantised type");

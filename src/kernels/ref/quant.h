@@ -1,8 +1,8 @@
 // Oracles of the quantised GEMM, as plain loops over GGUF's own bytes; they know nothing of panels or vectors.
 // For one output: acc = 0; for each block b of 32 k, in order, for each of its scales (one, or one per 16 k for Q2_K, Q3_K,
-// Q6_K):
-//   isum = sum (stored - zero) * q            exact in int32; of codebooks what the code stands for, for MXFP4 twice that
-//   acc  = fma(float(isum), d_w * s_x, acc)
+// Q6_K, IQ1_M, IQ2_XS, IQ2_S):
+//   isum = sum (stored - zero) * q            exact in int32; of codebooks what the code stands for, for MXFP4 twice, for IQ1
+//   eight times that acc  = fma(float(isum), d_w * s_x, acc)
 // and for types with a minimum, after that: acc = fma(min_w, s_x * float(sum q), acc), for Q2_K one for each 16 k.
 // Every CPU level gives these bits.
 #pragma once

@@ -26,21 +26,28 @@ template <int kFirst, int kCount>
 using Steps = typename ShiftSequence<kFirst, std::make_integer_sequence<int, kCount>>::Type;
 
 // Of a codebook: what its codes are multiplied as.
+struct alignas(16) CodeValues {
+  std::array<uint8_t, 16> of;
+};
 template <QuantForm kForm>
-constexpr std::array<uint8_t, 16> code_values() {
-  auto values = quant_code_values(kForm.codes);
-  for (uint8_t& v : values) v = static_cast<uint8_t>(v - kForm.zero() + Simd::zero(kForm));
+CodeValues code_values(QuantCodes codes) {
+  CodeValues values{};
+  if constexpr (kForm.is_codebook()) {
+    values.of = quant_code_values(codes);
+    for (uint8_t& v : values.of) v = static_cast<uint8_t>(v - kForm.zero() + Simd::zero(kForm));
+  }
   return values;
 }
 
 // Integers of step kStep, vector v, from a packed block: as stored, or what stored codes stand for.
 template <QuantForm kForm, int kStep>
-CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
+CHORAL_SIMD Bytes packed_step(const uint8_t* block, const CodeValues& values, int v) {
   const uint8_t* p = block + v * kVectorBytes;
   if constexpr (kForm.bits < 4) {
-    const Bytes pairs = Simd::or_bits<-2 * (kStep % 4), 0x03>(Bytes{}, Simd::load(p + kStep / 4 * kQuantStepBytes));
-    if constexpr (kForm.bits == 3) return Simd::or_bits<2 - kStep, 0x04>(pairs, Simd::load(p + 2 * kQuantStepBytes));
-    return pairs;
+    Bytes codes = Simd::or_bits<-2 * (kStep % 4), 0x03>(Bytes{}, Simd::load(p + kStep / 4 * kQuantStepBytes));
+    if constexpr (kForm.bits == 3) codes = Simd::or_bits<2 - kStep, 0x04>(codes, Simd::load(p + 2 * kQuantStepBytes));
+    if constexpr (kForm.is_codebook()) return Simd::lookup(values.of.data(), codes);
+    return codes;
   } else if constexpr (kForm.bits == 8) {
     return Simd::recentre(Simd::load(p + kStep * kQuantStepBytes));
   } else {
@@ -51,10 +58,7 @@ CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
     if constexpr (kForm.bits == 6) {
       return Simd::or_bits<4 - 2 * (kStep % 4), 0x30>(nibbles, Simd::load(high + kStep / 4 * kQuantStepBytes));
     }
-    if constexpr (kForm.is_codebook()) {
-      alignas(16) static constexpr std::array<uint8_t, 16> kValues = code_values<kForm>();
-      return Simd::lookup(kValues.data(), nibbles);
-    }
+    if constexpr (kForm.is_codebook()) return Simd::lookup(values.of.data(), nibbles);
     return nibbles;
   }
 }
@@ -63,9 +67,10 @@ CHORAL_SIMD Bytes packed_step(const uint8_t* block, int v) {
 template <QuantForm kForm>
 struct PackedWeights {
   const uint8_t* block;
+  const CodeValues& values;
   template <int kStep>
   CHORAL_SIMD void step(int v, Simd::Weight<kForm.value_bits()>& w) const {
-    w.set(packed_step<kForm, kStep>(block, v));
+    w.set(packed_step<kForm, kStep>(block, values, v));
   }
 };
 // Weights of a block of neighbouring panels `stride` bytes apart: as packed, or a byte each, as make_chunk() leaves them.
@@ -77,7 +82,7 @@ struct TileWeights {
   CHORAL_SIMD void step(int v, Simd::Weight<kForm.bits>& w) const {
     const uint8_t* panel = block + v / kVectors * stride;
     if constexpr (Simd::reads_packed(kForm)) {
-      w.set(packed_step<kForm, kStep>(panel, v % kVectors));
+      w.set(packed_step<kForm, kStep>(panel, CodeValues{}, v % kVectors));  // no codes
     } else {
       w.load(panel + kStep * kQuantStepBytes + v % kVectors * kVectorBytes);
     }
@@ -98,16 +103,16 @@ struct PackedScales {
   CHORAL_SIMD Floats d(int v) const {
     const uint8_t* halves = header + v * kVectorLanes * 2;
     const uint8_t* small = header + 64 + v * kVectorLanes;
-    if constexpr (kForm.has_float_scales()) return Simd::load_floats(reinterpret_cast<const float*>(header) + v * kVectorLanes);
+    const Floats floats = Simd::load_floats(reinterpret_cast<const float*>(header) + v * kVectorLanes);  // where d is one
+    if constexpr (kForm.has_float_scales()) return floats;
     if constexpr (kForm.scales == QuantScales::kD) return Simd::halves(halves + 32 * index);
     if constexpr (kForm.scales == QuantScales::kDM) return Simd::halves(halves);
     if constexpr (kForm.scales == QuantScales::kK)
       return Simd::mul(Simd::halves(halves), Simd::unsigned_bytes(small + 16 * index));
-    if constexpr (kForm.scales == QuantScales::kK8)
-      return Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 16 * index));
+    if constexpr (kForm.scales == QuantScales::kK8) return Simd::mul(floats, Simd::signed_bytes(small + 16 * index));
     if constexpr (kForm.scales == QuantScales::kK16M)
       return Simd::mul(Simd::halves(halves), Simd::template nibbles<0>(small + 32 * index + 16 * kSub));
-    return Simd::mul(Simd::halves(halves), Simd::signed_bytes(small + 32 * index + 16 * kSub));
+    return Simd::mul(floats, Simd::signed_bytes(small + 32 * index + 16 * kSub));
   }
   template <int kSub>
   CHORAL_SIMD Floats min(int v) const {
@@ -246,6 +251,7 @@ CHORAL_QUANT_TARGET void direct_rows(const QuantKernelArgs& args) {
   const int64_t blocks = args.blocks;
   const auto* panels = reinterpret_cast<const uint8_t*>(args.panels);
   const QuantisedBlock* x = args.x;
+  const CodeValues values = code_values<kForm>(args.form.codes);
   RegisterSums<kRows, kVectors> sums[kPanels];
   CHORAL_QUANT_UNROLL
   for (int p = 0; p < kPanels; ++p) {
@@ -269,7 +275,8 @@ CHORAL_QUANT_TARGET void direct_rows(const QuantKernelArgs& args) {
         const QuantisedBlock* again = x;
         // Another address, for all the compiler knows, or it keeps x in registers that there are not.
         if constexpr (!Simd::kSumsInRegisters) asm("" : "+r"(again));
-        one_block<kForm, kRows, kVectors>(PackedWeights<kForm>{block}, PackedScales<kForm>{header, j}, again, blocks, sums[p]);
+        one_block<kForm, kRows, kVectors>(PackedWeights<kForm>{block, values}, PackedScales<kForm>{header, j}, again, blocks,
+                                          sums[p]);
       }
     }
   }
@@ -345,17 +352,18 @@ struct NextLines {
 };
 
 template <QuantForm kForm, int... kSteps>
-CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8_t* block, uint8_t* out, float* negatives) {
+CHORAL_SIMD void unpack_steps(std::integer_sequence<int, kSteps...>, const uint8_t* block, const CodeValues& values, uint8_t* out,
+                              float* negatives) {
   CHORAL_QUANT_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     if constexpr (constexpr int kBits = tile_form(kForm).bits; kBits == kQuantSplitBits) {
       Bytes sum = Simd::zeros();
-      ((sum = Simd::Weight<kBits>::split(packed_step<kForm, kSteps>(block, v), out + kSteps * kQuantStepBytes + v * kVectorBytes,
-                                         sum)),
+      ((sum = Simd::Weight<kBits>::split(packed_step<kForm, kSteps>(block, values, v),
+                                         out + kSteps * kQuantStepBytes + v * kVectorBytes, sum)),
        ...);
       Simd::store(reinterpret_cast<uint8_t*>(negatives + v * kVectorLanes), sum);
     } else {
-      (Simd::store(out + kSteps * kQuantStepBytes + v * kVectorBytes, packed_step<kForm, kSteps>(block, v)), ...);
+      (Simd::store(out + kSteps * kQuantStepBytes + v * kVectorBytes, packed_step<kForm, kSteps>(block, values, v)), ...);
     }
   }
 }
@@ -367,6 +375,7 @@ CHORAL_QUANT_TARGET void make_chunk(const QuantKernelArgs& args, int64_t first, 
   constexpr bool kUnpack = !Simd::reads_packed(kForm);
   constexpr int kBytes = unpacked_bytes(tile_form(kForm)), kFloats = block_floats(tile_form(kForm));
   const QuantForm form = whole_form<kForm>(args);
+  const CodeValues values = code_values<kForm>(args.form.codes);
   const auto* panels = reinterpret_cast<const uint8_t*>(args.panels);
   chunk.stride = kUnpack ? kBytes : args.panel_bytes;
   for (int j = 0; j < chunk.count; ++j) {
@@ -378,7 +387,7 @@ CHORAL_QUANT_TARGET void make_chunk(const QuantKernelArgs& args, int64_t first, 
     for (int p = 0; p < kQuantPanelsAtOnce; ++p, block += args.panel_bytes, header += args.panel_bytes) {
       float* out = chunk.floats + j * kFloats + p * kQuantLanes;
       if constexpr (kUnpack)
-        unpack_steps<kForm>(Steps<0, kQuantSteps>(), block, bytes + p * kBytes, out + kFloats - kQuantTileColumns);
+        unpack_steps<kForm>(Steps<0, kQuantSteps>(), block, values, bytes + p * kBytes, out + kFloats - kQuantTileColumns);
       const PackedScales<kForm> scales{header, index};
       for (int v = 0; v < kVectors; ++v, out += kVectorLanes) {
         Simd::store_floats(out, scales.template d<0>(v));
@@ -496,6 +505,7 @@ void tiled(const QuantKernelArgs& args) {
 template <size_t... kIndices>
 QuantKernel choose_kernel(QuantForm form, std::index_sequence<kIndices...>) {
   form.blocks = 0;
+  if (is_of_grid(form.codes)) form.codes = kAnyGrid;
   QuantKernel kernel{};
   const bool found =
       ((form == kQuantForms[kIndices] && (kernel = {Simd::kName, start_factor(form, Simd::zero(kQuantForms[kIndices])),

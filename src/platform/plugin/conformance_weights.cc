@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/checked_math.h"
-#include "base/float16.h"
 #include "base/float8.h"
+#include "kernels/quant/block_scales.h"
 #include "platform/plugin/conformance.h"
 
 namespace choral::platform {
@@ -85,31 +85,6 @@ Status GatherRows::conform(Conformance& conformance) {
 
 namespace {
 
-// Where a block has its float16 factors, and the most that its integers make of one.
-struct BlockScales {
-  std::array<size_t, 2> offsets;  // equal: there is one
-  float most;
-};
-BlockScales scales_of(DType type) {
-  switch (type) {
-    case DType::kQ8_0: return {{0, 0}, 127};
-    case DType::kQ4_0: return {{0, 0}, 8};
-    case DType::kQ4_1: return {{0, 2}, 16};
-    case DType::kQ5_0: return {{0, 0}, 16};
-    case DType::kQ5_1: return {{0, 2}, 32};
-    case DType::kQ4_K: return {{0, 2}, 63 * 16};
-    case DType::kQ5_K: return {{0, 2}, 63 * 32};
-    case DType::kQ6_K: return {{208, 208}, 127 * 32};
-    case DType::kQ2_K: return {{80, 82}, 15 * 4};
-    case DType::kQ3_K: return {{108, 108}, 32 * 4};
-    case DType::kIQ4_NL: return {{0, 0}, 127};
-    case DType::kIQ4_XS: return {{0, 0}, 32 * 127};
-    case DType::kTQ1_0: return {{52, 52}, 1};
-    case DType::kTQ2_0: return {{64, 64}, 1};
-    default: CHORAL_CHECK(false, "a block type that no test knows");
-  }
-}
-
 // Any bits will do but for the factors, which make W about as large as x.
 std::vector<std::byte> random_blocks(ConformanceRun& run, DType type, int64_t elements) {
   const auto& block = facts(type);
@@ -120,16 +95,8 @@ std::vector<std::byte> random_blocks(ConformanceRun& run, DType type, int64_t el
   }
   const auto factors = run.values(2 * blocks);
   for (int64_t i = 0; i < blocks; ++i) {
-    std::byte* at = bytes.data() + i * block.block_bytes;
-    if (type == DType::kMXFP4) {
-      at[0] = static_cast<std::byte>(factors[i] < 0 ? 124 : 125);
-      continue;
-    }
-    const auto [offsets, most] = scales_of(type);
-    for (size_t f = 0; f < offsets.size(); ++f) {
-      const Float16 factor = to_float16(factors[2 * i + f] / most);
-      std::memcpy(at + offsets[f], &factor.bits, sizeof factor.bits);
-    }
+    const float most = kernels::block_reach(type);
+    kernels::set_block_scales(type, bytes.data() + i * block.block_bytes, factors[2 * i] / most, factors[2 * i + 1] / most);
   }
   return bytes;
 }

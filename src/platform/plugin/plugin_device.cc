@@ -104,10 +104,10 @@ Status check_known(const PluginLibrary& plugin, const kernels::PackSpec& weight)
     return unsupported("it speaks version {}.{} of the plug-in interface, which {}", CHORAL_ABI_MAJOR, plugin.abi_minor, what);
   };
   if (plugin.abi_minor < 6 && weight.activations == kernels::Activations::k16Bits) return without("does not know x in 16 bits");
-  if (plugin.abi_minor >= 1) return {};
-  if (!weight.scales.empty()) return without("hands weights over without scales");
+  if (plugin.abi_minor < 1 && !weight.scales.empty()) return without("hands weights over without scales");
+  const DType last = plugin.abi_minor < 1 ? DType::kQ6_K : plugin.abi_minor < 8 ? DType::kF8E8M0 : DType::kIQ3_S;
   for (const DType type : {weight.format, weight.rows.front().tensor.dtype}) {
-    if (type > DType::kQ6_K) return without(fmt::format("has no number for {}", dtype_name(type)));
+    if (type > last) return without(fmt::format("has no number for {}", dtype_name(type)));
   }
   return {};
 }
