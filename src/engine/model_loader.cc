@@ -44,6 +44,9 @@ bool is_harmless(std::string_view name) {
          std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); });
 }
 
+// DeepSeek-V3.2's: it chooses nothing in texts as long as are served.
+bool is_indexer(std::string_view name) { return name.find(".self_attn.indexer.") != name.npos; }
+
 std::string count_of_formats(std::span<layers::Module* const> modules) {
   std::vector<std::pair<std::string, int64_t>> bytes;
   for (const auto* module : modules) {
@@ -211,7 +214,7 @@ Status check_untaken(const std::vector<std::string>& names, const io::ConfigMap&
   for (const auto& name : names) {
     if (is_harmless(name) || (tied && name == "lm_head.weight")) continue;
     const int64_t layer = layer_of(name);
-    (layer >= 0 && layer < layers ? lost : spare).push_back(name);
+    (layer >= 0 && layer < layers && !is_indexer(name) ? lost : spare).push_back(name);
   }
   if (!lost.empty()) {
     const size_t shown = std::min<size_t>(lost.size(), 5);

@@ -57,9 +57,8 @@ Result<std::optional<StackedExperts>> stacked_beside_router(std::string_view nam
   return std::optional<StackedExperts>();
 }
 
-// Qwen3.5's; `parameter` is the last part of the name.
-Result<std::optional<StackedExperts>> beside_a_shared_gate(std::string_view name, std::string_view parameter,
-                                                           const Shape& shape) {
+// As transformers 5 holds them; `parameter` is the last part of the name.
+Result<std::optional<StackedExperts>> stacked_as_used(std::string_view name, std::string_view parameter, const Shape& shape) {
   CHORAL_RETURN_IF_ERROR(check_stack(name, shape, 3));
   StackedExperts out{.before = std::string(name.substr(0, name.size() - parameter.size())),
                      .after = ".down_proj.weight",
@@ -103,10 +102,11 @@ Result<std::optional<StackedExperts>> stacked_experts(std::string_view name, con
   if (at == std::string_view::npos) return stacked_beside_router(name, shape);
   const size_t begin = at + kExperts.size();
   const std::string_view last = name.substr(begin);
-  if (last == kParameters[0] || last == kParameters[1]) {
-    if (contains(std::string(name.substr(0, at)) + ".shared_expert_gate.weight")) return beside_a_shared_gate(name, last, shape);
-  }
   const std::string_view before = name.substr(0, begin);
+  if ((last == kParameters[0] || last == kParameters[1]) && before.ends_with(".mlp.experts.") &&
+      !contains(fmt::format("{}_bias", name))) {
+    return stacked_as_used(name, last, shape);
+  }
   for (const auto parameter : kParameters) {
     if (!last.starts_with(parameter)) continue;
     const Form* form = form_of(before, parameter, last.substr(parameter.size()), contains);

@@ -51,12 +51,11 @@ float float_at(const SourceTensor& tensor, int64_t i) {
   return value;
 }
 
-TEST(StackedExperts, BesideASharedGateTheyLieAsTheyAreMultiplied) {
+TEST(StackedExperts, InAnMlpWithoutBiasesTheyLieAsTheyAreMultiplied) {
   const std::string layer = "model.language_model.layers.3.mlp.";
   File file;
   const auto checkpoint = file.add(layer + "experts.gate_up_proj", DType::kF32, {2, 4, 3})
                               .add(layer + "experts.down_proj", DType::kF32, {2, 3, 2})
-                              .add(layer + "shared_expert_gate.weight", DType::kF32, {1, 3})
                               .open();
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
   const auto first_of = [&](const std::string& name, const Shape& shape) {
@@ -73,23 +72,17 @@ TEST(StackedExperts, BesideASharedGateTheyLieAsTheyAreMultiplied) {
   EXPECT_EQ(first_of("1.down_proj.weight", {3, 2}), 6);
 
   File odd;
-  const auto refused = odd.add(layer + "experts.gate_up_proj", DType::kF32, {2, 3, 3})
-                           .add(layer + "shared_expert_gate.weight", DType::kF32, {1, 3})
-                           .open();
+  const auto refused = odd.add(layer + "experts.gate_up_proj", DType::kF32, {2, 3, 3}).open();
   EXPECT_THAT(refused.status().message(), HasSubstr("has 3 rows, of which half are the gate's"));
 }
 
 TEST(StackedExperts, ThoseOfALayerLieAsTheyAreUsed) {
   File file;
-  const auto checkpoint = file.add(kOfLayer + "down_proj", DType::kF32, {2, 32, 2})
-                              .add(kOfLayer + "gate_up_proj", DType::kF32, {2, 4, 32})
-                              .add(kExperts + "gate_up_proj", DType::kF32, {2, 4, 32})
-                              .open();
+  const auto checkpoint =
+      file.add(kOfLayer + "down_proj", DType::kF32, {2, 32, 2}).add(kOfLayer + "gate_up_proj", DType::kF32, {2, 4, 32}).open();
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-  EXPECT_THAT((*checkpoint)->names(),
-              ElementsAre(kOfLayer + "0.down_proj.weight", kOfLayer + "0.gate_up_proj.weight", kOfLayer + "1.down_proj.weight",
-                          kOfLayer + "1.gate_up_proj.weight", kExperts + "gate_up_proj"))
-      << "those of an MLP without biases are of no known family";
+  EXPECT_THAT((*checkpoint)->names(), ElementsAre(kOfLayer + "0.down_proj.weight", kOfLayer + "0.gate_up_proj.weight",
+                                                  kOfLayer + "1.down_proj.weight", kOfLayer + "1.gate_up_proj.weight"));
   const auto weight = *(*checkpoint)->find(kOfLayer + "1.gate_up_proj.weight");
   EXPECT_EQ(weight.view.shape, (Shape{4, 32}));
   EXPECT_FALSE(weight.transposed);
@@ -160,11 +153,11 @@ TEST(StackedExperts, Llama4sHaveNoBiases) {
   EXPECT_TRUE(weight.transposed);
 }
 
-TEST(StackedExperts, WithoutBiasesTheyAreAnotherFamilys) {
+TEST(StackedExperts, OfNoMlpAndWithoutBiasesTheyAreAnotherFamilys) {
   File file;
-  const auto checkpoint = file.add(kExperts + "down_proj", DType::kF32, {2, 32, 2}).open();
+  const auto checkpoint = file.add("model.layers.3.moe.experts.down_proj", DType::kF32, {2, 32, 2}).open();
   ASSERT_TRUE(checkpoint.ok());
-  EXPECT_THAT((*checkpoint)->names(), ElementsAre(kExperts + "down_proj"));
+  EXPECT_THAT((*checkpoint)->names(), ElementsAre("model.layers.3.moe.experts.down_proj"));
 }
 
 TEST(StackedExperts, ShapesThatCannotBeAreNamed) {

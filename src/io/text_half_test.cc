@@ -70,8 +70,8 @@ TEST(TextHalf, TheTypeTellsMistralsHalvesApart) {
   EXPECT_THAT(*newest.get_strings("architectures"), ElementsAre("Ministral3ForCausalLM"));
   EXPECT_EQ(*newest.get_int("head_dim"), 128);
   EXPECT_EQ(*newest.get_int("hidden_size"), 64);
-  const auto unknown = text_half_config(*ConfigMap::parse_json(of_type(R"(, "model_type": "mistral4")"), "config.json"));
-  EXPECT_THAT(unknown.status().message(), HasSubstr("text_config.model_type is 'mistral4'"));
+  const auto unknown = text_half_config(*ConfigMap::parse_json(of_type(R"(, "model_type": "mistral9")"), "config.json"));
+  EXPECT_THAT(unknown.status().message(), HasSubstr("text_config.model_type is 'mistral9'"));
 }
 
 TEST(TextHalf, EitherHalfMayTieTheHead) {

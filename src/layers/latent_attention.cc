@@ -16,6 +16,7 @@ MatrixView<float> by_head(MatrixView<float> m, int64_t heads) { return {m.data, 
 
 LatentAttention::LatentAttention(Builder& builder, const Spec& spec)
     : rotary_(*spec.rotary),
+      query_scale_(spec.query_scale),
       heads_(spec.heads),
       kv_rank_(spec.kv_rank),
       nope_dim_(spec.nope_dim),
@@ -74,6 +75,7 @@ void LatentAttention::forward(const platform::Context& ctx, const ForwardBatch& 
                               MatrixView<float> y) const {
   const platform::StepMark mark(ctx);
   const auto q = make_q(ctx, batch, x);
+  if (query_scale_) ctx.ops.scale_by_position(ctx, *query_scale_, batch.positions, q);
   const auto key = ctx.make_matrix(x.rows, latent_dim());
   kv_a_proj_with_mqa_->forward(ctx, x, key, batch.lora);
   const auto latent = key.sub_cols(0, kv_rank_);

@@ -1,5 +1,5 @@
-// Multi-head latent attention (DeepSeek-V2, -V3): keys and values of all heads come from one latent of `kv_rank` elements a
-// token, beside a key part that carries the position and is the same for all heads.
+// Multi-head latent attention (DeepSeek-V2, -V3, Mistral 4): keys and values of all heads come from one latent of `kv_rank`
+// elements a token, beside a key part that carries the position and is the same for all heads.
 //   q = q_b_proj(norm(q_a_proj(x))), or q_proj(x);   [c | p] = kv_a_proj_with_mqa(x)
 //   head i:  [k_i | v_i] = kv_b_proj(norm(c)),   k = [k_i | rope(p)],   q = [q_i | rope(q's last rope_dim)]
 //   y = o_proj(attention(q, k, v))
@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "layers/graph.h"
@@ -27,9 +28,10 @@ class LatentAttention : public AttentionBlock, public PluggedBlock {
     int64_t nope_dim = 0;  // of a key's part from the latent
     int64_t rope_dim = 0;  // of the part with the position
     int64_t value_dim = 0;
-    float scale = 1;                          // of q·k
-    bool bias = false;                        // of the projections from and to `hidden`, but for q_proj
-    const RotaryEmbedding* rotary = nullptr;  // over rope_dim; of the model, which outlives the layers
+    float scale = 1;                                         // of q·k
+    bool bias = false;                                       // of the projections from and to `hidden`, but for q_proj
+    std::optional<kernels::PositionScale> query_scale = {};  // of q besides, by its position
+    const RotaryEmbedding* rotary = nullptr;                 // over rope_dim; of the model, which outlives the layers
   };
   LatentAttention(Builder& builder, const Spec& spec);
 
@@ -48,6 +50,7 @@ class LatentAttention : public AttentionBlock, public PluggedBlock {
                                  MatrixView<float> rotated_key) const;
 
   const RotaryEmbedding& rotary_;
+  std::optional<kernels::PositionScale> query_scale_;
   int64_t heads_, kv_rank_, nope_dim_, rope_dim_, value_dim_;
   std::unique_ptr<ReplicatedLinear> q_a_proj_;  // null: q_proj alone
   std::unique_ptr<RMSNorm> q_a_layernorm_;

@@ -55,6 +55,7 @@ layers::LatentAttention::Spec latent_spec(const DecoderSpec& spec, const std::st
           .value_dim = spec.latent->value_dim,
           .scale = spec.attention_scale.value_or(1),
           .bias = spec.latent->bias,
+          .query_scale = spec.query_scale,
           .rotary = rotary};
 }
 

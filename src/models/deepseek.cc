@@ -1,5 +1,6 @@
 // DeepSeek-V2 and -V3: latent attention, whose scale yarn's mscale changes, and after the first layers a mixture of experts
-// beside shared ones. V2 scores experts by softmax and may keep them within groups; V3 by a sigmoid, chosen with a bias.
+// beside shared ones. V2 scores experts by softmax and may keep them within groups; V3 by a sigmoid, chosen with a bias. V3.2 is
+// V3 with an indexer, which chooses the tokens that a token sees; up to so many positions it chooses all.
 #include <algorithm>
 #include <cmath>
 
@@ -69,9 +70,13 @@ Result<MoeSpec> read_shared_moe_spec(const io::ConfigMap& config, int64_t layers
   return moe;
 }
 
-Status read_sigmoid_gating(const io::ConfigMap& config, const SigmoidGatingDefaults& absent, MoeSpec& moe) {
+Status read_sigmoid_gating(const io::ConfigMap& config, const GroupGatingDefaults& absent, MoeSpec& moe) {
   moe.selection_bias = true;
   moe.gating.scoring = kernels::GateScoring::kSigmoid;
+  return read_group_gating(config, absent, moe);
+}
+
+Status read_group_gating(const io::ConfigMap& config, const GroupGatingDefaults& absent, MoeSpec& moe) {
   moe.gating.group_score = kernels::GroupScore::kTopTwoSum;
   CHORAL_TRY(moe.gating.renormalise, config.get_bool_or("norm_topk_prob", true));
   CHORAL_RETURN_IF_ERROR(read_routed_scaling(config, absent.routed_scaling, moe.gating));
@@ -84,6 +89,7 @@ Result<DecoderSpec> read_latent_decoder_spec(const io::ConfigMap& config, const 
   CHORAL_TRY(spec.latent, read_latent_spec(config));
   CHORAL_TRY(const int64_t positions, config.get_int("max_position_embeddings", kDimension));
   CHORAL_TRY(spec.rotary, read_rope_config(config, spec.latent->rope_dim, spec.max_positions, positions));
+  spec.rotary.rotary_dim = spec.latent->rope_dim;  // partial_rotary_factor is what that is of a whole head
   CHORAL_TRY(spec.attention_scale, read_attention_scale(config, spec.latent->nope_dim + spec.latent->rope_dim));
   CHORAL_TRY(spec.mlp_bias, config.get_bool_or("mlp_bias", false));
   if (spec.mlp_bias) return unsupported("{} is true", config.path_of("mlp_bias"));
@@ -114,6 +120,18 @@ Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, con
   CHORAL_TRY(spec.rotary.interleaved, config.get_bool_or("rope_interleave", true));
   CHORAL_RETURN_IF_ERROR(read_sigmoid_gating(config, {.routed_scaling = 2.5}, *spec.moe));
   return make_decoder(std::move(spec), options);
+}
+
+Result<std::unique_ptr<Model>> make_deepseek_v32(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(const int64_t chosen, config.get_int_or("index_topk", 2048, io::kPositive));
+  CHORAL_TRY(const int64_t positions, config.get_int("max_position_embeddings", kDimension));
+  const int64_t served = options.max_model_len > 0 ? std::min(options.max_model_len, positions) : positions;
+  if (served > chosen) {
+    return unsupported(
+        "{} is {}: of longer texts a token sees so many of the others, which is not served; give --max-model-len {} or less",
+        config.path_of("index_topk"), chosen, chosen);
+  }
+  return make_deepseek_v3(config, options);
 }
 
 }  // namespace choral::models

@@ -21,6 +21,7 @@ Result<std::unique_ptr<Model>> make_olmoe(const io::ConfigMap& config, const Mod
 Result<std::unique_ptr<Model>> make_gpt_oss(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_deepseek_v2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_deepseek_v32(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_glm4_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_glm4_moe_lite(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_granite_moe(const io::ConfigMap& config, const ModelOptions& options);
@@ -35,6 +36,7 @@ Result<std::unique_ptr<Model>> make_olmo2(const io::ConfigMap& config, const Mod
 Result<std::unique_ptr<Model>> make_olmo3(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_granite(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_ministral3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_mistral4(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_glm(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_glm4(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_seed_oss(const io::ConfigMap& config, const ModelOptions& options);
@@ -83,12 +85,14 @@ struct SharedMoeDefaults {
 };
 Result<MoeSpec> read_shared_moe_spec(const io::ConfigMap& config, int64_t layers, const SharedMoeDefaults& absent);
 
-// DeepSeek-V3's routing, which others took over: scores by a sigmoid, chosen with a bias and within groups.
-struct SigmoidGatingDefaults {
+// Experts chosen within the groups whose two best have the highest scores, and DeepSeek-V3's routing, which others took over: so,
+// by scores of a sigmoid and with a bias.
+struct GroupGatingDefaults {
   double routed_scaling = 1;
   std::optional<int64_t> groups = {};  // none: the file has to say
 };
-Status read_sigmoid_gating(const io::ConfigMap& config, const SigmoidGatingDefaults& absent, MoeSpec& moe);
+Status read_group_gating(const io::ConfigMap& config, const GroupGatingDefaults& absent, MoeSpec& moe);
+Status read_sigmoid_gating(const io::ConfigMap& config, const GroupGatingDefaults& absent, MoeSpec& moe);
 
 // DeepSeek's decoder but for its routing: latent attention, a mixture after the first layers.
 Result<DecoderSpec> read_latent_decoder_spec(const io::ConfigMap& config, const ModelOptions& options,

@@ -242,12 +242,11 @@ TEST_F(ModelsTest, Glm4MoeHasExpertsAfterItsFirstLayersAndNormsOnRequest) {
   EXPECT_NE(refused.message().find("n_group"), std::string::npos) << refused.message();
 }
 
+constexpr const char* kLatents =
+    R"(, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16)";
+
 TEST_F(ModelsTest, Glm4MoeLitesLayersHaveTwoSpellings) {
-  const auto lite = [](const std::string& more) {
-    return mixture("Glm4MoeLiteForCausalLM", R"(, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 16,
-                                                 "qk_rope_head_dim": 8, "v_head_dim": 16)" +
-                                                 more);
-  };
+  const auto lite = [](const std::string& more) { return mixture("Glm4MoeLiteForCausalLM", kLatents + more); };
   const auto routers = [&](const std::string& more) {
     const auto outputs = outputs_of(make(lite(more)));
     std::vector<bool> seen;
@@ -262,6 +261,30 @@ TEST_F(ModelsTest, Glm4MoeLitesLayersHaveTwoSpellings) {
             std::string::npos);
   EXPECT_NE(refusal(R"(, "mlp_layer_types": ["sparse"])").find("1 entries for 3 layers"), std::string::npos);
   EXPECT_NE(refusal(R"(, "mlp_layer_types": ["sparse", "sparse", "moe"])").find("'moe' is not known"), std::string::npos);
+}
+
+TEST_F(ModelsTest, Mistral4ScalesQueriesByTheirPosition) {
+  const auto made = [&](const std::string& rope) {
+    return make(
+        mixture("Mistral4ForCausalLM", kLatents + (R"(, "rope_scaling": {"rope_type": "yarn", "factor": 8)" + rope + "}")));
+  };
+  const auto outputs = outputs_of(made(R"(, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 32)"));
+  EXPECT_EQ(outputs.at("model.layers.0.mlp.gate"), 4) << "all layers have experts where the file says nothing";
+  EXPECT_EQ(outputs.at("model.layers.2.mlp.shared_experts.gate_up_proj"), 32) << "one shared expert, likewise";
+  EXPECT_EQ(outputs.at("model.layers.1.self_attn.kv_a_proj_with_mqa"), 24);
+  EXPECT_NE(made(R"(, "original_max_position_embeddings": 32)").status().message().find("llama_4_scaling_beta is missing"),
+            std::string::npos);
+  EXPECT_NE(made(R"(, "llama_4_scaling_beta": 0.1)").status().message().find("original_max_position_embeddings is missing"),
+            std::string::npos);
+}
+
+TEST_F(ModelsTest, DeepSeekV32IsServedWhereItsIndexerChoosesAll) {
+  const auto refusal = [&](const std::string& more) {
+    return make(mixture("DeepseekV32ForCausalLM", kLatents + (R"(, "n_group": 1, "topk_group": 1)" + more))).status().message();
+  };
+  EXPECT_EQ(refusal(R"(, "index_topk": 256)"), "");
+  EXPECT_EQ(refusal(""), "") << "2048 where the file says nothing";
+  EXPECT_NE(refusal(R"(, "index_topk": 255)").find("give --max-model-len 255"), std::string::npos);
 }
 
 TEST_F(ModelsTest, GranitesMixturesHaveStackedExpertsAndASharedMlp) {

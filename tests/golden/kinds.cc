@@ -407,6 +407,20 @@ const Kind kKinds[] = {
        k.config["target_modules"] = {"q_proj"};
        for (int i = 0; i < 2; ++i) k.add_dora(layer(i) + ".self_attn.q_proj");
      }},
+    {"DoRA on latent attention whose queries grow with their position", "tiny-mistral4",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"q_b_proj", "kv_b_proj"};
+       for (int i = 0; i < 3; ++i) k.add_dora(layer(i) + ".self_attn.q_b_proj"), k.add_dora(layer(i) + ".self_attn.kv_b_proj");
+     }},
+    {"LoRA on stacked experts that softmax scores within groups, and on their router", "tiny-mistral4",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = R"(.*\.mlp\.(experts\..+|gate))";
+       for (const auto& module : linear_modules(base)) {
+         if (module.find(".experts.") != module.npos) k.add_pair(module);
+       }
+       for (int i : {1, 2}) k.add_pair(layer(i) + ".mlp.gate");
+     }},
     {"LoRA on gate_up_proj, stored as one beside q, k, v apart; four norms saved", "tiny-glm4",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"gate_up_proj", "k_proj"};

@@ -81,6 +81,27 @@ MINISTRAL3 = dict(
                      "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5},
     rms_norm_eps=1e-5, tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
+# Positions enough that queries grow, and groups of experts.
+MISTRAL4 = dict(
+    hidden_size=64, intermediate_size=96, moe_intermediate_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
+    n_shared_experts=1, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2, routed_scaling_factor=1.5, kv_lora_rank=32,
+    q_lora_rank=48, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=32, first_k_dense_replace=1, norm_topk_prob=True,
+    vocab_size=VOCABULARY, max_position_embeddings=512,
+    rope_parameters={"rope_type": "yarn", "type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16,
+                     "max_position_embeddings": 512, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                     "llama_4_scaling_beta": 0.5, "partial_rotary_factor": 0.5},
+    rms_norm_eps=1e-6, tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+# As many positions as the indexer chooses tokens.
+DEEPSEEK_V32 = dict(
+    hidden_size=64, intermediate_size=96, moe_intermediate_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
+    n_shared_experts=1, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2, routed_scaling_factor=1.5, kv_lora_rank=32,
+    q_lora_rank=48, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=32, first_k_dense_replace=1, norm_topk_prob=True,
+    index_topk=512, index_head_dim=32, index_n_heads=2, vocab_size=VOCABULARY, max_position_embeddings=512,
+    rope_theta=10000.0, rope_scaling={"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "beta_fast": 32.0,
+                                      "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0},
+    rms_norm_eps=1e-6, tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
 GLM4 = dict(
     hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=VOCABULARY,
     max_position_embeddings=512, rope_theta=10000.0, partial_rotary_factor=0.5, rms_norm_eps=1e-5, attention_bias=True,
@@ -187,6 +208,10 @@ FAMILIES = {
                        targets="all-linear"),
     "tiny-ministral3": dict(model=transformers.Ministral3ForCausalLM, config=transformers.Ministral3Config, fields=MINISTRAL3,
                             prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-mistral4": dict(model=transformers.Mistral4ForCausalLM, config=transformers.Mistral4Config, fields=MISTRAL4,
+                          prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-deepseek-v32": dict(model=transformers.DeepseekV32ForCausalLM, config=transformers.DeepseekV32Config, fields=DEEPSEEK_V32,
+                              prompts=(1, 9, 40, 150), targets="all-linear", excluded=r".*\.indexer\..*"),
     "tiny-glm4": dict(model=transformers.Glm4ForCausalLM, config=transformers.Glm4Config, fields=GLM4, prompts=(1, 9, 40, 150),
                       targets="all-linear"),
     "tiny-exaone4": dict(model=transformers.Exaone4ForCausalLM, config=transformers.Exaone4Config, fields=EXAONE4, prompts=(1, 9, 40, 150),
@@ -311,7 +336,8 @@ def save_model(model, family, folder, data):
 
 def add_adapter(model, family, folder):
     adapted = peft.get_peft_model(model, peft.LoraConfig(
-        r=4, lora_alpha=8, target_modules=family["targets"], target_parameters=family.get("parameters"), task_type="CAUSAL_LM"))
+        r=4, lora_alpha=8, target_modules=family["targets"], target_parameters=family.get("parameters"),
+        exclude_modules=family.get("excluded"), task_type="CAUSAL_LM"))
     with torch.no_grad():
         for name, weight in adapted.named_parameters():
             if "lora_" in name:

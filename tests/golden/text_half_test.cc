@@ -108,6 +108,8 @@ TEST_P(TextHalfTest, AnswersAsTheTextModel) {
 constexpr Seeing kSeeing[] = {{"tiny-gemma3", "Gemma3ForConditionalGeneration", "language_model.model."},
                               {"tiny-gemma3", "Gemma3ForConditionalGeneration", "model.language_model."},
                               {"tiny-ministral3", "Mistral3ForConditionalGeneration", "language_model.model."},
+                              {"tiny-mistral4", "Mistral3ForConditionalGeneration", "model.language_model."},
+                              {"tiny-llama4", "Llama4ForConditionalGeneration", "language_model.model."},
                               {"tiny-gemma4-e", "Gemma4ForConditionalGeneration", "model.language_model."},
                               {"tiny-qwen3-5", "Qwen3_5ForConditionalGeneration", "model.language_model."},
                               {"tiny-qwen3", "Qwen3VLForConditionalGeneration", "model.language_model."}};
