@@ -15,11 +15,12 @@ namespace {
 // The channels of one row from the rows that it sees, oldest first, its own last.
 struct ConvolvedRow {
   const float* const* seen;
-  const float* weight;
+  const float *weight, *bias;  // no bias: null
   int64_t taps, weight_stride;
   template <class Load>
   HWY_INLINE VF sum(int64_t i, Load load) const {
     VF y = hn::Mul(load(weight + i), load(seen[0] + i));
+    if (bias != nullptr) y = hn::Add(y, load(bias + i));
     for (int64_t tap = 1; tap < taps; ++tap) y = hn::MulAdd(load(weight + tap * weight_stride + i), load(seen[tap] + i), y);
     return Silu()(y);
   }
@@ -31,8 +32,9 @@ struct ConvolvedRow {
   }
 };
 
-void convolve_row(const float* const* seen, const float* weight, int64_t taps, int64_t weight_stride, int64_t count, float* y) {
-  write_row(ConvolvedRow{seen, weight, taps, weight_stride}, count, y);
+void convolve_row(const float* const* seen, const float* weight, const float* bias, int64_t taps, int64_t weight_stride,
+                  int64_t count, float* y) {
+  write_row(ConvolvedRow{seen, weight, bias, taps, weight_stride}, count, y);
 }
 
 }  // namespace
@@ -52,7 +54,7 @@ namespace {
 
 constexpr int64_t kTaskChannels = 256;  // a task's rows of a run stay in the first cache
 
-using Convolve = void (*)(const float* const*, const float*, int64_t, int64_t, int64_t, float*);
+using Convolve = void (*)(const float* const*, const float*, const float*, int64_t, int64_t, int64_t, float*);
 
 // One run of some channels. From its last row to its first, so that what a row sees is not written over yet.
 void convolve_run(Convolve convolve, const CausalConv& conv, StateView tails, const StateRun& run, MatrixView<float> x,
@@ -68,9 +70,10 @@ void convolve_run(Convolve convolve, const CausalConv& conv, StateView tails, co
   };
   for (int64_t i = 0; i < kept; ++i) std::copy_n(seen(run.row_count + i), count, tails.at(run.to) + i * channels + channel);
   std::array<const float*, CausalConv::kMostTaps> rows{};
+  const float* const bias = conv.bias.empty() ? nullptr : conv.bias.data() + channel;
   for (int64_t t = run.row_count; t-- > 0;) {
     for (int64_t tap = 0; tap < conv.taps; ++tap) rows[tap] = seen(t + tap);
-    convolve(rows.data(), conv.weight.data() + channel, conv.taps, channels, count, x.row(run.first_row + t) + channel);
+    convolve(rows.data(), conv.weight.data() + channel, bias, conv.taps, channels, count, x.row(run.first_row + t) + channel);
   }
 }
 
@@ -78,7 +81,9 @@ void convolve_run(Convolve convolve, const CausalConv& conv, StateView tails, co
 
 void causal_conv1d(const Context& ctx, const CausalConv& conv, StateView tails, std::span<const StateRun> runs,
                    MatrixView<float> x) {
-  CHORAL_CHECK(conv.taps >= 2 && conv.taps <= CausalConv::kMostTaps && conv.channels() == x.cols, "a convolution fits x");
+  CHORAL_CHECK(conv.taps >= 2 && conv.taps <= CausalConv::kMostTaps && conv.channels() == x.cols &&
+                   (conv.bias.empty() || std::ssize(conv.bias) == x.cols),
+               "a convolution fits x");
   check_runs(runs, tails, x.rows);
   const auto convolve = CHORAL_AT_LEVEL(ctx.level, convolve_row);
   const int64_t pieces = ceil_div(x.cols, kTaskChannels);

@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/norm/rms_norm_inl.h"
+#include "kernels/recurrent/head_states_inl.h"
 
 #ifndef CHORAL_GATED_DELTA_TOKEN
 #define CHORAL_GATED_DELTA_TOKEN
@@ -36,93 +37,24 @@ void norm_head(float* x, int64_t count, float eps, float scale) {
   if (i < count) store_tail(hn::Mul(load_tail(x + i, count - i), factor), x + i, count - i);
 }
 
-struct WholeVector {
-  HWY_INLINE VF load(const float* p) const { return hn::LoadU(F32(), p); }
-  HWY_INLINE void store(VF v, float* p) const { hn::StoreU(v, F32(), p); }
-};
-struct PartOfVector {
-  size_t count;
-  HWY_INLINE VF load(const float* p) const { return load_tail(p, count); }
-  HWY_INLINE void store(VF v, float* p) const { store_tail(v, p, count); }
-};
-
-// Four sums that take turns, so that none waits for itself.
-struct Chains {
-  VF a, b, c, d;
-  HWY_INLINE VF sum() const { return hn::Add(hn::Add(a, b), hn::Add(c, d)); }
-};
-
-// Of one vector of a block's columns what the state gives a key or query: Σ x_k · row k. state [key_dim, stride]
-template <class Access>
-HWY_INLINE VF seen_by(const float* x, const float* state, int64_t key_dim, int64_t stride, Access access) {
-  const F32 f;
-  const VF zero = hn::Zero(f);
-  Chains sums{zero, zero, zero, zero};
-  int64_t k = 0;
-  for (; k + 4 <= key_dim; k += 4) {
-    const float* row = state + k * stride;
-    sums.a = hn::MulAdd(hn::Set(f, x[k]), access.load(row), sums.a);
-    sums.b = hn::MulAdd(hn::Set(f, x[k + 1]), access.load(row + stride), sums.b);
-    sums.c = hn::MulAdd(hn::Set(f, x[k + 2]), access.load(row + 2 * stride), sums.c);
-    sums.d = hn::MulAdd(hn::Set(f, x[k + 3]), access.load(row + 3 * stride), sums.d);
-  }
-  for (; k < key_dim; ++k) {
-    const VF sum = hn::MulAdd(hn::Set(f, x[k]), access.load(state + k * stride), sums.a);
-    sums = {sums.b, sums.c, sums.d, sum};
-  }
-  return sums.sum();
-}
-
-// The same of the state that follows, S = decay · S + k δᵀ, which is written on the way.
-struct Update {
-  const float* keys;
-  VF delta, decay;
+// One vector of a block's columns.
+struct DeltaColumns {
+  float* state;
+  int64_t key_dim, columns;
+  const DeltaToken& t;
   template <class Access>
-  HWY_INLINE VF row(float* at, int64_t k, Access access) const {
-    const VF next = hn::MulAdd(hn::Set(F32(), keys[k]), delta, hn::Mul(decay, access.load(at)));
-    access.store(next, at);
-    return next;
+  HWY_INLINE void operator()(int64_t column, Access access) const {
+    const F32 f;
+    const VF decay = hn::Set(f, t.decay);
+    const VF seen = hn::Mul(decay, seen_by(t.k, key_dim, StateRows<Access>{state + column, columns, access}));
+    const VF delta = hn::Mul(hn::Set(f, t.beta), hn::Sub(access.load(t.v + column), seen));
+    const UpdatedRows<Access> rows{state + column, columns, access, t.k, delta, decay};
+    access.store(seen_by(t.q, key_dim, rows), t.out + column);
   }
 };
 
-template <class Access>
-HWY_INLINE VF updated_and_seen_by(const float* x, float* state, int64_t key_dim, int64_t stride, const Update& update,
-                                  Access access) {
-  const F32 f;
-  const VF zero = hn::Zero(f);
-  Chains sums{zero, zero, zero, zero};
-  int64_t k = 0;
-  for (; k + 4 <= key_dim; k += 4) {
-    float* row = state + k * stride;
-    sums.a = hn::MulAdd(hn::Set(f, x[k]), update.row(row, k, access), sums.a);
-    sums.b = hn::MulAdd(hn::Set(f, x[k + 1]), update.row(row + stride, k + 1, access), sums.b);
-    sums.c = hn::MulAdd(hn::Set(f, x[k + 2]), update.row(row + 2 * stride, k + 2, access), sums.c);
-    sums.d = hn::MulAdd(hn::Set(f, x[k + 3]), update.row(row + 3 * stride, k + 3, access), sums.d);
-  }
-  for (; k < key_dim; ++k) {
-    const VF sum = hn::MulAdd(hn::Set(f, x[k]), update.row(state + k * stride, k, access), sums.a);
-    sums = {sums.b, sums.c, sums.d, sum};
-  }
-  return sums.sum();
-}
-
-// One vector of a block's columns; `state` begins with it.
-template <class Access>
-HWY_INLINE void run_columns(float* state, int64_t key_dim, int64_t stride, int64_t column, const DeltaToken& t, Access access) {
-  const F32 f;
-  const VF decay = hn::Set(f, t.decay);
-  const VF seen = hn::Mul(decay, seen_by(t.k, state, key_dim, stride, access));
-  const VF delta = hn::Mul(hn::Set(f, t.beta), hn::Sub(access.load(t.v + column), seen));
-  access.store(updated_and_seen_by(t.q, state, key_dim, stride, Update{t.k, delta, decay}, access), t.out + column);
-}
-
-void run_token(float* state, int64_t key_dim, int64_t columns, const DeltaToken& token) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(F32()));
-  int64_t column = 0;
-  for (; column + lanes <= columns; column += lanes) run_columns(state + column, key_dim, columns, column, token, WholeVector());
-  if (column < columns) {
-    run_columns(state + column, key_dim, columns, column, token, PartOfVector{static_cast<size_t>(columns - column)});
-  }
+void delta_token(float* state, int64_t key_dim, int64_t columns, const DeltaToken& token) {
+  for_column_vectors(columns, DeltaColumns{state, key_dim, columns, token});
 }
 
 }  // namespace
@@ -131,7 +63,6 @@ void run_token(float* state, int64_t key_dim, int64_t columns, const DeltaToken&
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "base/checked_math.h"
 #include "kernels/highway_level.h"
 #include "kernels/task_size.h"
 
@@ -139,8 +70,6 @@ namespace choral::kernels {
 namespace {
 
 float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
-// Beyond 20 it is x to the last bit.
-float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
 
 // What is each row's own: q and k normed, and of each value head e^g and β. [rows, value_heads]
 void prepare_rows(const Context& ctx, const DeltaRule& rule, MatrixView<float> qkv, MatrixView<const float> ba,
@@ -178,38 +107,20 @@ void gated_delta_rule(const Context& ctx, const DeltaRule& rule, StateView state
   const auto decays = of_heads(), betas = of_heads();
   prepare_rows(ctx, rule, qkv, ba, decays, betas);
 
-  const auto run_one = CHORAL_AT_LEVEL(ctx.level, run_token);
-  const int64_t blocks = ceil_div(rule.value_dim, DeltaRule::kBlockColumns), heads_a_key = rule.value_heads / rule.key_heads;
-  const auto run_block = [&](const StateRun& run, int64_t head, int64_t column) {
-    const int64_t columns = rule.block_columns(column), begin = rule.block_begin(head, column);
-    float* state = states.at(run.to) + begin;
-    if (run.from == kNoState) {
-      std::fill_n(state, rule.key_dim * columns, 0.0F);
-    } else if (run.from != run.to) {
-      std::copy_n(states.at(run.from) + begin, rule.key_dim * columns, state);
-    }
-    const int64_t key = head / heads_a_key * rule.key_dim, value = head * rule.value_dim + column;
-    for (int64_t row = run.first_row; row < run.first_row + run.row_count; ++row) {
-      const float* x = qkv.row(row);
-      run_one(state, rule.key_dim, columns,
-              {.q = x + key,
-               .k = x + rule.key_size() + key,
-               .v = x + 2 * rule.key_size() + value,
-               .decay = decays.row(row)[head],
-               .beta = betas.row(row)[head],
-               .out = out.row(row) + value});
-    }
-  };
-  const int64_t pieces = rule.value_heads * blocks;
-  ctx.pool.parallel_for(pieces * std::ssize(runs), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t first = task / pieces, piece = task % pieces;
-      if (first > 0 && runs_of_sequence(runs, first - 1) > 1) continue;  // goes with the one before
-      for (const StateRun& run : runs.subspan(first, runs_of_sequence(runs, first))) {
-        run_block(run, piece / blocks, piece % blocks * DeltaRule::kBlockColumns);
-      }
-    }
-  });
+  const auto run_one = CHORAL_AT_LEVEL(ctx.level, delta_token);
+  const int64_t heads_a_key = rule.value_heads / rule.key_heads;
+  run_head_states(ctx, rule.states(), states, runs,
+                  [&](float* state, int64_t row, int64_t head, int64_t column, int64_t columns) {
+                    const int64_t key = head / heads_a_key * rule.key_dim, value = head * rule.value_dim + column;
+                    const float* const x = qkv.row(row);
+                    run_one(state, rule.key_dim, columns,
+                            {.q = x + key,
+                             .k = x + rule.key_size() + key,
+                             .v = x + 2 * rule.key_size() + value,
+                             .decay = decays.row(row)[head],
+                             .beta = betas.row(row)[head],
+                             .out = out.row(row) + value});
+                  });
 }
 
 }  // namespace choral::kernels

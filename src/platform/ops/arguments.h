@@ -13,6 +13,7 @@
 #include "kernels/lora/lora_stack.h"
 #include "kernels/recurrent/causal_conv1d.h"
 #include "kernels/recurrent/gated_delta_rule.h"
+#include "kernels/recurrent/selective_scan.h"
 #include "kernels/rotary/rotary.h"
 #include "kernels/sampling/sampled_rows.h"
 #include "platform/context.h"

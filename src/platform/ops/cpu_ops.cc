@@ -137,6 +137,11 @@ void GatedDeltaRule::forward_cpu(const Context& ctx, const kernels::DeltaRule& r
   kernels::gated_delta_rule(ctx.kernel, rule, states, runs, qkv, ba, out);
 }
 
+void SelectiveScan::forward_cpu(const Context& ctx, const kernels::SelectiveScan& scan, const kernels::StateView& states,
+                                Runs runs, In xbc, In dt, Out out) {
+  kernels::selective_scan(ctx.kernel, scan, states, runs, xbc, dt, out);
+}
+
 void WriteKv::forward_cpu(const Context& ctx, const KvCacheView& cache, In k, In v, Slots slots) {
   kernels::write_kv(ctx.kernel, cache, k, v, slots.host);
 }

@@ -5,8 +5,8 @@
 
 #include "kernels/ref/activation.h"
 #include "kernels/ref/attention.h"
-#include "kernels/ref/gated_delta_rule.h"
 #include "kernels/ref/moe_gating.h"
+#include "kernels/ref/recurrent.h"
 #include "kernels/ref/rms_norm.h"
 #include "kernels/ref/rotary.h"
 #include "kernels/ref/sampling.h"
@@ -181,6 +181,11 @@ void CausalConv1d::forward_native(const Context&, const kernels::CausalConv& con
 void GatedDeltaRule::forward_native(const Context&, const kernels::DeltaRule& rule, const kernels::StateView& states, Runs runs,
                                     Out qkv, In ba, Out out) {
   kernels::ref::gated_delta_rule(rule, states, runs, qkv, ba, out);
+}
+
+void SelectiveScan::forward_native(const Context&, const kernels::SelectiveScan& scan, const kernels::StateView& states,
+                                   Runs runs, In xbc, In dt, Out out) {
+  kernels::ref::selective_scan(scan, states, runs, xbc, dt, out);
 }
 
 void WriteKv::forward_native(const Context& ctx, const KvCacheView& cache, In k, In v, Slots slots) {

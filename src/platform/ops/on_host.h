@@ -17,8 +17,8 @@ constexpr bool kIsTheHosts =
     std::is_same_v<T, ops::PositionScale> || std::is_same_v<T, kernels::MoeGating> || std::is_same_v<T, MatrixView<int32_t>> ||
     std::is_same_v<T, ops::Indices> || std::is_same_v<T, ops::Slots> || std::is_same_v<T, SequenceBatch> ||
     std::is_same_v<T, SlotSequences> || std::is_same_v<T, PlacedRotary> || std::is_same_v<T, kernels::Activation> ||
-    std::is_same_v<T, kernels::CausalConv> || std::is_same_v<T, kernels::DeltaRule> || std::is_same_v<T, kernels::StateView> ||
-    std::is_same_v<T, ops::Runs>;
+    std::is_same_v<T, kernels::CausalConv> || std::is_same_v<T, kernels::DeltaRule> ||
+    std::is_same_v<T, kernels::SelectiveScan> || std::is_same_v<T, kernels::StateView> || std::is_same_v<T, ops::Runs>;
 
 // An argument as the host's operator takes it.
 template <class T>

@@ -317,6 +317,15 @@ struct GatedDeltaRule : OpTraits {
   static Call forward_cpu, forward_native;
 };
 
+// The recurrence of a Mamba-2 layer over the states of sequences (kernels/recurrent/selective_scan.h)
+struct SelectiveScan : OpTraits {
+  CHORAL_OP(selective_scan);
+  static constexpr std::string_view kHostsOwn = CausalConv1d::kHostsOwn;
+  using Call = void(const Context&, const kernels::SelectiveScan& scan, const kernels::StateView& states, Runs runs, In xbc,
+                    In dt, Out out);
+  static Call forward_cpu, forward_native;
+};
+
 // k and v rows go to their slots of the paged cache; v is empty where values lie in the keys.
 struct WriteKv : OpTraits {
   CHORAL_OP(write_kv);
@@ -456,9 +465,10 @@ using AllOps =
            ops::BgmvExpandSlice, ops::SgmvShrink, ops::SgmvExpand, ops::SgmvExpandSlice, ops::BgmvScale, ops::GatherRows,
            ops::TakeRows, ops::Add, ops::AddBias, ops::Scale, ops::ScaleByPosition, ops::SubtractMean, ops::MoeGating,
            ops::MoeCombine, ops::SoftCap, ops::Sample, ops::RmsNorm, ops::RmsNormHeads, ops::RotaryEmbedding, ops::SiluAndMul,
-           ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::GateRows, ops::CausalConv1d, ops::GatedDeltaRule, ops::WriteKv,
-           ops::PagedAttention, ops::AddRmsNorm, ops::AddRmsNormBias, ops::QkNormRope, ops::RopeWriteKv, ops::GroupedMatmul,
-           ops::LoRAShrink, ops::LoRAExpand, ops::RmsNormQuantise, ops::SiluAndMulQuantise, ops::MatmulQuantised>;
+           ops::GeluTanhAndMul, ops::SwigluOaiAndMul, ops::GateRows, ops::CausalConv1d, ops::GatedDeltaRule, ops::SelectiveScan,
+           ops::WriteKv, ops::PagedAttention, ops::AddRmsNorm, ops::AddRmsNormBias, ops::QkNormRope, ops::RopeWriteKv,
+           ops::GroupedMatmul, ops::LoRAShrink, ops::LoRAExpand, ops::RmsNormQuantise, ops::SiluAndMulQuantise,
+           ops::MatmulQuantised>;
 
 template <class D>
 inline constexpr OpId kOpId = AllOps::id<D>();

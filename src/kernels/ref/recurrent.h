@@ -1,4 +1,4 @@
-// Plain loops of kernels/recurrent/gated_delta_rule.h and causal_conv1d.h, in double: what they mean.
+// Plain loops of kernels/recurrent, in double: what its kernels mean.
 #pragma once
 
 #include <span>
@@ -6,6 +6,7 @@
 
 #include "kernels/recurrent/causal_conv1d.h"
 #include "kernels/recurrent/gated_delta_rule.h"
+#include "kernels/recurrent/selective_scan.h"
 
 namespace choral::kernels::ref {
 
@@ -13,5 +14,8 @@ void causal_conv1d(const CausalConv& conv, StateView tails, std::span<const Stat
 
 void gated_delta_rule(const DeltaRule& rule, StateView states, std::span<const StateRun> runs, MatrixView<float> qkv,
                       MatrixView<const float> ba, MatrixView<float> out);
+
+void selective_scan(const SelectiveScan& scan, StateView states, std::span<const StateRun> runs, MatrixView<const float> xbc,
+                    MatrixView<const float> dt, MatrixView<float> out);
 
 }  // namespace choral::kernels::ref
