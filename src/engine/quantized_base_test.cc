@@ -50,7 +50,7 @@ double distance(const RequestOutput& a, const RequestOutput& b) {
 TEST(QuantizedBase, IsNearTheFloatModelAndSmaller) {
   for (const char* model :
        {"tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2", "tiny-gemma3", "tiny-qwen3moe", "tiny-olmoe", "tiny-olmo3",
-        "tiny-granite", "tiny-cohere2", "tiny-qwen2moe", "tiny-llama4", "tiny-gemma4-e", "tiny-gemma4-moe"}) {
+        "tiny-granite", "tiny-granite-h", "tiny-cohere2", "tiny-qwen2moe", "tiny-llama4", "tiny-gemma4-e", "tiny-gemma4-moe"}) {
     const auto exact = load_or_die(tiny_options(model));
     for (const auto& [scheme, format, most] : kInFlight) {
       SCOPED_TRACE(fmt::format("{} {}", model, scheme));

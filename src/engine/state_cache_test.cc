@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/tiny_model_test.h"
 
 namespace choral::engine {
@@ -74,8 +76,12 @@ TEST_P(StateCache, IsTold) {
   EXPECT_THAT(notes, ::testing::Contains(::testing::HasSubstr("states: 128 places of ")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StateCache, ::testing::Values("tiny-qwen3-5", "tiny-qwen3-next"),
-                         [](const auto& tested) { return std::string(tested.param) == "tiny-qwen3-5" ? "Qwen35" : "Qwen3Next"; });
+INSTANTIATE_TEST_SUITE_P(Models, StateCache, ::testing::Values("tiny-qwen3-5", "tiny-qwen3-next", "tiny-granite-h", "tiny-granite-h-moe"),
+                         [](const auto& tested) {
+                           std::string name = std::string(tested.param).substr(5);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace choral::engine

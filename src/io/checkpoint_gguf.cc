@@ -68,7 +68,13 @@ Status GgufCheckpoint::index_names() {
   const std::string prefix = std::string(architecture_.name) + ".attention.head_count";
   if (architecture_.interleaved_qk) {
     CHORAL_TRY(query_heads_, metadata.get_int(prefix, kPositive));
-    CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
+    if (architecture_.mamba2) {
+      CHORAL_TRY(const int64_t layers, metadata.get_int(fmt::format("{}.block_count", architecture_.name), {1, 4096}));
+      CHORAL_TRY(const auto heads, gguf_kv_heads(metadata, architecture_.name, layers));
+      key_heads_ = *std::max_element(heads.begin(), heads.end());
+    } else {
+      CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
+    }
   }
 
   if (architecture_.delta_nets) {
@@ -236,6 +242,15 @@ Status GgufCheckpoint::find_of_delta_net(std::string_view name, SourceTensor& ou
   return {};
 }
 
+// What a file of Mamba-2 layers has in another shape: vectors as matrices of one column or of a row for each group, and the
+// convolution as a matrix.
+void reshape_of_mamba2(std::string_view name, SourceTensor& out) {
+  Shape& shape = out.view.shape;
+  if (name.find(".mamba.") == std::string_view::npos || shape.rank() != 2) return;
+  if (name.ends_with(".conv1d.weight")) shape = {shape[0], 1, shape[1]};
+  if (name.ends_with(".A") || name.ends_with(".D") || name.ends_with(".norm.weight")) shape = {shape[0] * shape[1]};
+}
+
 Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   const Source* from = source(name);
   if (from == nullptr) return missing(name, file_->path());
@@ -246,6 +261,7 @@ Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   out.added = gguf_added(architecture_, name);
   if (out.view.shape.rank() == 1 && is_one_row_in_gguf(name)) out.view.shape = {1, out.view.shape[0]};
   if (architecture_.delta_nets) CHORAL_RETURN_IF_ERROR(find_of_delta_net(name, out));
+  if (architecture_.mamba2) reshape_of_mamba2(name, out);
   if (!architecture_.interleaved_qk) return out;
   const bool is_query = name.find(".self_attn.q_proj.") != std::string_view::npos;
   const bool is_key = name.find(".self_attn.k_proj.") != std::string_view::npos;

@@ -127,6 +127,26 @@ constexpr std::array<GgufJoint, 2> kLinearsOfGraniteMoe{
       .second = "ffn_up_exps",
       .turn = GgufJoint::Turn::kAll},
      {.hf = "shared_mlp.input_linear", .first = "ffn_gate_shexp", .second = "ffn_up_shexp", .turn = GgufJoint::Turn::kAll}}};
+constexpr std::array<GgufRenaming, 10> kOfGraniteHybrid{{{"ssm_in", "mamba.in_proj"},
+                                                         {"ssm_conv1d", "mamba.conv1d"},
+                                                         {"ssm_dt.bias", "mamba.dt_bias"},
+                                                         {"ssm_a", "mamba.A"},
+                                                         {"ssm_d", "mamba.D"},
+                                                         {"ssm_norm", "mamba.norm"},
+                                                         {"ssm_out", "mamba.out_proj"},
+                                                         kOfGraniteMoe[0],
+                                                         kOfGraniteMoe[1],
+                                                         kOfGraniteMoe[2]}};
+constexpr std::array<GgufRenaming, 8> kOfGraniteHybridDense{{kOfGraniteHybrid[0],
+                                                             kOfGraniteHybrid[1],
+                                                             kOfGraniteHybrid[2],
+                                                             kOfGraniteHybrid[3],
+                                                             kOfGraniteHybrid[4],
+                                                             kOfGraniteHybrid[5],
+                                                             kOfGraniteHybrid[6],
+                                                             {"ffn_down", "shared_mlp.output_linear"}}};
+constexpr std::array<GgufJoint, 1> kInputLinear{
+    {{.hf = "shared_mlp.input_linear", .first = "ffn_gate", .second = "ffn_up", .turn = GgufJoint::Turn::kAll}}};
 constexpr std::array<GgufRenaming, 8> kOfLlama4{{{"ffn_gate_inp", "feed_forward.router"},
                                                  {"ffn_down_exps", "feed_forward.experts.*.down_proj"},
                                                  {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
@@ -232,6 +252,21 @@ constexpr GgufArchitecture kArchitectures[] = {
      .in_layer = kSinks,
      .joints = kGateAndUp},
     {.name = "granite", .hf_class = "GraniteForCausalLM", .model_type = "granite", .interleaved_qk = true},
+    {.name = "granitehybrid",
+     .hf_class = "GraniteMoeHybridForCausalLM",
+     .model_type = "granitemoehybrid",
+     .interleaved_qk = true,
+     .mamba2 = true,
+     .in_layer = kOfGraniteHybridDense,
+     .joints = kInputLinear},
+    {.name = "granitehybrid",
+     .hf_class = "GraniteMoeHybridForCausalLM",
+     .model_type = "granitemoehybrid",
+     .interleaved_qk = true,
+     .experts = true,
+     .mamba2 = true,
+     .in_layer = kOfGraniteHybrid,
+     .joints = kLinearsOfGraniteMoe},
     {.name = "hunyuan-dense",
      .hf_class = "HunYuanDenseV1ForCausalLM",
      .model_type = "hunyuan_v1_dense",
@@ -349,6 +384,23 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
                        found->sigmoid_gating ? "sigmoid" : "softmax", found->sigmoid_gating ? kSigmoid : kSoftmax);
   }
   return *found;
+}
+
+Result<std::vector<int64_t>> gguf_kv_heads(const ConfigMap& metadata, std::string_view architecture, int64_t layers) {
+  const std::string key = fmt::format("{}.attention.head_count_kv", architecture);
+  CHORAL_TRY(auto heads, metadata.get_int_or_ints(key, {0, 1 << 24}));
+  if (heads.size() == 1) heads.resize(static_cast<size_t>(layers), heads.front());
+  if (std::ssize(heads) != layers) {
+    return corrupt("{} has {} numbers for {} layers", metadata.path_of(key), heads.size(), layers);
+  }
+  const int64_t most = heads.empty() ? 0 : *std::max_element(heads.begin(), heads.end());
+  for (const int64_t count : heads) {
+    if (count == 0 || count == most) continue;
+    return unsupported("{} has layers with {} and with {} key heads; all that have some are alike in models of this family",
+                       metadata.path_of(key), count, most);
+  }
+  if (most == 0) return corrupt("{}: no layer has a key head", metadata.path_of(key));
+  return heads;
 }
 
 std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class) {

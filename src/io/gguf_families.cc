@@ -23,6 +23,7 @@ Status GgufTranslation::family() {
   if (architecture_.name == "qwen2moe") return qwen2moe();
   if (architecture_.name == "glm4moe") return glm4moe();
   if (architecture_.name == "granitemoe") return granitemoe();
+  if (architecture_.name == "granitehybrid") return granitehybrid();
   if (architecture_.name == "ernie4_5-moe") return ernie4_5_moe();
   if (architecture_.name == "llama4") return llama4();
   if (architecture_.delta_nets) return delta_nets();
@@ -252,16 +253,59 @@ Status GgufTranslation::glm4moe() {
   return {};
 }
 
+// A file without a scale of q·k means what others mean, where the configuration class means 1.
+Status GgufTranslation::granite_multipliers() {
+  out_.set("attention_multiplier", 1 / std::sqrt(static_cast<double>(head_dim_)));
+  for (const auto& [gguf, hf] :
+       {std::pair("attention.scale", "attention_multiplier"), std::pair("embedding_scale", "embedding_multiplier"),
+        std::pair("residual_scale", "residual_multiplier"), std::pair("logit_scale", "logits_scaling")}) {
+    CHORAL_RETURN_IF_ERROR(copy_double(gguf, hf, out_));
+  }
+  return {};
+}
+
 Status GgufTranslation::granitemoe() {
   CHORAL_TRY(const int64_t shared, metadata().get_int_or(key("expert_shared_feed_forward_length"), 0, kNotNegative));
   out_.set("shared_intermediate_size", shared);
-  for (const auto& [gguf, hf] :
-       {std::pair("embedding_scale", "embedding_multiplier"), std::pair("residual_scale", "residual_multiplier"),
-        std::pair("attention.scale", "attention_multiplier"), std::pair("logit_scale", "logits_scaling")}) {
-    CHORAL_RETURN_IF_ERROR(copy_double(gguf, hf, out_));
+  return granite_multipliers();
+}
+
+// Layers without key heads are Mamba-2's. What their steps are limited to no key says: to nothing, in the models there are.
+Status GgufTranslation::granitehybrid() {
+  CHORAL_TRY(const int64_t layers, metadata().get_int(key("block_count"), {1, 4096}));
+  CHORAL_TRY(const auto kv_heads, gguf_kv_heads(metadata(), architecture_.name, layers));
+  CHORAL_TRY(const int64_t hidden, count("embedding_length"));
+  CHORAL_TRY(const int64_t inner, count("ssm.inner_size"));
+  CHORAL_TRY(const int64_t heads, count("ssm.time_step_rank"));
+  CHORAL_TRY(const int64_t groups, count("ssm.group_count"));
+  CHORAL_TRY(const int64_t state, count("ssm.state_size"));
+  CHORAL_TRY(const int64_t taps, count("ssm.conv_kernel"));
+  CHORAL_TRY(const bool rotates, metadata().get_bool_or(key("rope.scaling.finetuned"), true));
+  CHORAL_TRY(const int64_t dense, count("feed_forward_length"));
+  CHORAL_TRY(const int64_t shared, count_or("expert_shared_feed_forward_length", dense));
+  if (inner % hidden != 0 || inner % heads != 0) {
+    return unsupported("{} is {}; a multiple of {} heads and of embedding_length, {}, is wanted",
+                       metadata().path_of(key("ssm.inner_size")), inner, heads, hidden);
   }
-  if (!has("attention.scale")) out_.set("attention_multiplier", 1 / std::sqrt(static_cast<double>(head_dim_)));
-  return {};
+  ConfigArray types;
+  std::string of_mamba = "blk.0.";
+  for (int64_t i = layers; i-- > 0;) {
+    if (kv_heads[i] == 0) of_mamba = fmt::format("blk.{}.", i);
+  }
+  for (const int64_t count : kv_heads) types.emplace_back(count == 0 ? "linear_attention" : "full_attention");
+  out_.set("layer_types", std::move(types));
+  out_.set("mamba_n_heads", heads);
+  out_.set("mamba_d_head", inner / heads);
+  out_.set("mamba_n_groups", groups);
+  out_.set("mamba_d_state", state);
+  out_.set("mamba_d_conv", taps);
+  out_.set("mamba_expand", inner / hidden);
+  out_.set("mamba_conv_bias", file_.contains(of_mamba + "ssm_conv1d.bias"));
+  out_.set("mamba_proj_bias", file_.contains(of_mamba + "ssm_in.bias"));
+  out_.set("position_embedding_type", rotates ? "rope" : "nope");
+  out_.set("shared_intermediate_size", shared);
+  if (!architecture_.experts) out_.set("num_experts", int64_t{0});
+  return granite_multipliers();
 }
 
 // Its readers know chunks, temperature and which layers do not turn by heart, and the larger model by its experts: it alone norms
@@ -351,20 +395,13 @@ Status GgufTranslation::olmo3() {
   return layer_types(4);
 }
 
-// A file without a scale of q·k means what others mean, where the configuration class means 1. Its models of attention layers
-// alone may turn nothing with the position.
+// Its models of attention layers alone may turn nothing with the position.
 Status GgufTranslation::granite() {
   CHORAL_TRY(const bool rotates, metadata().get_bool_or(key("rope.scaling.finetuned"), true));
   if (!rotates)
     return unsupported("{} is false: Granite without rotation is not implemented",
                        metadata().path_of(key("rope.scaling.finetuned")));
-  out_.set("attention_multiplier", 1 / std::sqrt(static_cast<double>(head_dim_)));
-  for (const auto& [gguf, hf] :
-       {std::pair("attention.scale", "attention_multiplier"), std::pair("embedding_scale", "embedding_multiplier"),
-        std::pair("residual_scale", "residual_multiplier"), std::pair("logit_scale", "logits_scaling")}) {
-    CHORAL_RETURN_IF_ERROR(copy_double(gguf, hf, out_));
-  }
-  return {};
+  return granite_multipliers();
 }
 
 // Files of Mistral Small 3 have this name too, without what Ministral 3 has.

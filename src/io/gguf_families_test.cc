@@ -444,6 +444,62 @@ TEST(GgufQwen35, HeadsComeOutOfTheirTiles) {
   });
 }
 
+GgufSpec granite_hybrid(const std::vector<uint32_t>& kv_heads) {
+  GgufSpec spec = base("granitehybrid");
+  for (const auto& [key, value] : std::vector<std::pair<const char*, uint32_t>>{{"ssm.group_count", 2},
+                                                                                {"ssm.time_step_rank", 4},
+                                                                                {"ssm.state_size", 8},
+                                                                                {"ssm.inner_size", 64},
+                                                                                {"ssm.conv_kernel", 4},
+                                                                                {"expert_count", 0}}) {
+    spec.metadata.push_back(GgufSpec::kv_u32(std::string("granitehybrid.") + key, value));
+  }
+  spec.metadata.push_back(array_of("granitehybrid.attention.head_count_kv", 4, kv_heads));
+  spec.tensors.push_back({"blk.0.ssm_a", {1, 4}, 0, floats(4)});
+  spec.tensors.push_back({"blk.0.ssm_d", {1, 4}, 0, floats(4)});
+  spec.tensors.push_back({"blk.0.ssm_conv1d.weight", {4, 96}, 0, floats(384)});
+  spec.tensors.push_back({"blk.0.ssm_conv1d.bias", {96}, 0, floats(96)});
+  spec.tensors.push_back({"blk.0.ssm_norm.weight", {32, 2}, 0, floats(64)});
+  return spec;
+}
+
+TEST(GgufGraniteHybrid, LayersWithoutKeysAreMamba2s) {
+  GgufSpec spec = granite_hybrid({0, 2});
+  EXPECT_EQ(field(spec, "architectures"), R"(["GraniteMoeHybridForCausalLM"])");
+  EXPECT_EQ(field(spec, kLayerTypes), R"(["linear_attention", "full_attention"])");
+  EXPECT_EQ(field(spec, "num_key_value_heads"), "2");
+  for (const auto& [key, value] :
+       {std::pair("mamba_n_heads", "4"), std::pair("mamba_d_head", "16"), std::pair("mamba_n_groups", "2"),
+        std::pair("mamba_d_state", "8"), std::pair("mamba_d_conv", "4"), std::pair("mamba_expand", "2"),
+        std::pair("mamba_conv_bias", "true"), std::pair("mamba_proj_bias", "false"), std::pair("num_experts", "0"),
+        std::pair("shared_intermediate_size", "64"), std::pair("position_embedding_type", "\"rope\""),
+        std::pair("attention_multiplier", "0.25")}) {
+    EXPECT_EQ(field(spec, key), value) << key;
+  }
+  put(spec, GgufSpec::kv("granitehybrid.rope.scaling.finetuned", 7, std::string(1, '\0')));
+  EXPECT_EQ(field(spec, "position_embedding_type"), "\"nope\"");
+  EXPECT_THAT(field(granite_hybrid({0, 2, 2}), kLayerTypes), HasSubstr("head_count_kv has 3 numbers for 2 layers"));
+  EXPECT_THAT(field(granite_hybrid({1, 2}), kLayerTypes), HasSubstr("with 1 and with 2 key heads"));
+  EXPECT_THAT(field(granite_hybrid({0, 0}), kLayerTypes), HasSubstr("no layer has a key head"));
+  put(spec, GgufSpec::kv_u32("granitehybrid.ssm.inner_size", 60));
+  EXPECT_THAT(field(spec, kLayerTypes), HasSubstr("ssm.inner_size is 60"));
+}
+
+TEST(GgufGraniteHybrid, ItsVectorsAreVectorsAgain) {
+  with_file(granite_hybrid({0, 2}), [](const auto& path) {
+    const auto checkpoint = Checkpoint::open(path);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    const auto shape = [&](const char* name) {
+      return (*checkpoint)->find(std::string("model.layers.0.mamba.") + name)->view.shape;
+    };
+    EXPECT_EQ(shape("A"), (Shape{4}));
+    EXPECT_EQ(shape("D"), (Shape{4}));
+    EXPECT_EQ(shape("norm.weight"), (Shape{64}));
+    EXPECT_EQ(shape("conv1d.weight"), (Shape{96, 1, 4}));
+    EXPECT_EQ(shape("conv1d.bias"), (Shape{96}));
+  });
+}
+
 TEST(GgufParts, KeysAndValuesAreOneMatrix) {
   GgufSpec spec = deepseek();
   spec.tensors = {{"blk.0.attn_k_b.weight", {2, 3, 2}, 0, floats(12)}, {"blk.0.attn_v_b.weight", {3, 1, 2}, 0, floats(6)}};

@@ -42,6 +42,7 @@ struct GgufArchitecture {
   bool layer_norm = false;           // its norms subtract the mean; their epsilon has another key
   std::optional<bool> windows = {};  // whether it has "….attention.sliding_window", where that tells two classes apart
   bool delta_nets = false;           // has "….ssm." sizes
+  bool mamba2 = false;               // has them of Mamba-2 layers, which have no keys in "….attention.head_count_kv"
   bool tiled_value_heads = false;    // a delta net's value heads stand in tiles, see tiled_heads_order()
   std::span<const GgufRenaming> in_layer = {};  // what a layer's tensors are called otherwise than in llama
   std::span<const GgufJoint> joints = {};
@@ -83,6 +84,10 @@ struct GgufJointNames {
 std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architecture, std::string_view gguf_name);
 // What a tensor of this Hugging Face name is more than Hugging Face's, in each element.
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name);
+
+// How many key heads each layer has, 0 where it has no attention: a number for all, or a list that begins so. Those that have
+// some have equally many.
+Result<std::vector<int64_t>> gguf_kv_heads(const ConfigMap& metadata, std::string_view architecture, int64_t layers);
 
 // Whether it is a matrix of one row, which GGUF holds as a vector.
 bool is_one_row_in_gguf(std::string_view hf_name);

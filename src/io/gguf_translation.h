@@ -34,6 +34,7 @@ class GgufTranslation {
 
   Status sizes();
   Status heads(int64_t hidden_size);
+  Result<int64_t> key_heads(int64_t absent) const;
   Result<int64_t> vocabulary() const;
   Status rope();
   Result<ConfigValue> rope_scaling() const;
@@ -55,7 +56,9 @@ class GgufTranslation {
   Status shared_experts();
   Status deepseek();
   Status glm4moe();
+  Status granite_multipliers();
   Status granitemoe();
+  Status granitehybrid();
   Status ernie4_5_moe();
   Status llama4();
   Status qwen2moe();

@@ -140,6 +140,21 @@ Status adopt_experts(const ConfigMap& config, ConfigObject& out) {
   return {};
 }
 
+// What layers are, by the names of transformers 5: hybrids had others.
+void adopt_layer_types(ConfigObject& out) {
+  constexpr std::string_view kKey = "layer_types", kOldKey = "layers_block_type";
+  const ConfigValue* types = out.find(kKey);
+  if (types == nullptr || types->is_null()) types = out.find(kOldKey);
+  if (types == nullptr || types->if_array() == nullptr) return;
+  ConfigArray renamed = *types->if_array();
+  for (ConfigValue& type : renamed) {
+    if (type.if_string() == nullptr) continue;
+    if (*type.if_string() == "attention") type = "full_attention";
+    if (*type.if_string() == "mamba") type = "linear_attention";
+  }
+  out.set(kKey, std::move(renamed));
+}
+
 constexpr JsonLimits kConfigLimits{.max_bytes = 16 << 20, .max_values = 500'000};
 
 // ModelSlim describes its checkpoints in a file of their own and takes quantization_config out of config.json.
@@ -198,6 +213,7 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config) {
     out.erase("dtype");
   }
   CHORAL_RETURN_IF_ERROR(adopt_experts(config, out));
+  adopt_layer_types(out);
   return with_class_defaults(ConfigMap(std::move(out), config.source()));
 }
 

@@ -156,6 +156,15 @@ TEST(NormaliseModelConfig, ContradictionsAreRefused) {
   EXPECT_FALSE(normalised(R"({"n_routed_experts": 64, "num_local_experts": 4})").ok());
 }
 
+TEST(NormaliseModelConfig, LayersOfHybridsHadOtherNames) {
+  const std::string now = R"({"layer_types": ["linear_attention", "full_attention", "sliding_attention"]})";
+  EXPECT_EQ(normalised(R"({"layer_types": ["mamba", "attention", "sliding_attention"]})")->to_json(), now);
+  EXPECT_EQ(normalised(now)->to_json(), now);
+  EXPECT_EQ(*normalised(R"({"layer_types": null, "layers_block_type": ["attention"]})")->get_strings("layer_types"),
+            std::vector<std::string>{"full_attention"});
+  EXPECT_EQ(normalised(R"({"layer_types": [3]})")->to_json(), R"({"layer_types": [3]})") << "whoever reads it says so";
+}
+
 TEST(LoadModelConfig, NamesWhatIsMissing) {
   const TempDir folder;
   EXPECT_EQ(load_model_config(folder / "absent").status().code(), Code::kNotFound);

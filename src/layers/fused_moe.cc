@@ -100,17 +100,12 @@ FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
 }
 
 std::unique_ptr<GatedMlp> FusedMoE::make_shared_experts(Builder& builder, const Spec& spec) {
-  GatedMlp::Spec mlp{
-      .prefix = spec.shared_prefix.empty() ? fmt::format("{}.{}", spec.prefix, spec.names.shared) : spec.shared_prefix,
-      .hidden = spec.hidden,
-      .intermediate = spec.shared_intermediate,
-      .hidden_act = spec.hidden_act};
-  if (spec.shared_linears) {
-    mlp.merged_gate_up = true;
-    mlp.gate_up_name = "input_linear";
-    mlp.down_name = "output_linear";
-  }
-  return builder.make<GatedMlp>(mlp);
+  return builder.make<GatedMlp>(
+      {.prefix = spec.shared_prefix.empty() ? fmt::format("{}.{}", spec.prefix, spec.names.shared) : spec.shared_prefix,
+       .hidden = spec.hidden,
+       .intermediate = spec.shared_intermediate,
+       .hidden_act = spec.hidden_act,
+       .linears = spec.shared_linears});
 }
 
 void FusedMoE::describe(Graph& graph, Value x, const Output& out) const {

@@ -82,7 +82,7 @@ class FusedMoE : public Block, public PluggedBlock, public platform::CustomOp {
     int64_t experts = 0;
     int64_t shared_intermediate = 0;  // of the expert that every token meets; 0: none
     std::string shared_prefix = {};   // where that stands; empty: as names.shared says, in the block
-    bool shared_linears = false;      // its matrices are "input_linear", gate and up as one, and "output_linear"
+    bool shared_linears = false;      // see GatedMlp's linears
     bool shared_gate = false;         // which counts by a sigmoid of its own: the checkpoint has "shared_expert_gate"
     std::string hidden_act;
     kernels::MoeGating gating = {};  // without its selection bias,

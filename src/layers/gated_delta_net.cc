@@ -1,55 +1,8 @@
 #include "layers/gated_delta_net.h"
 
-#include <cmath>
 #include <numeric>
 
 namespace choral::layers {
-
-DeltaNetVectors::DeltaNetVectors(Builder& builder, const Spec& spec)
-    : prefix_(spec.prefix),
-      channels_(spec.channels),
-      taps_(spec.taps),
-      conv_(spec.channels * spec.taps),
-      decay_(spec.value_heads),
-      dt_bias_(spec.value_heads) {
-  builder.modules.push_back(this);
-}
-
-Status DeltaNetVectors::load_weights(quant::WeightSource& source) {
-  CHORAL_RETURN_IF_ERROR(load_decay(source));
-  CHORAL_RETURN_IF_ERROR(source.read_vector(prefix_ + ".dt_bias", dt_bias_));
-  return load_conv(source);
-}
-
-Status DeltaNetVectors::load_decay(quant::WeightSource& source) {
-  const std::string log = prefix_ + ".A_log", as_used = prefix_ + ".A";
-  if (source.contains(log) || !source.contains(as_used)) {
-    CHORAL_RETURN_IF_ERROR(source.read_vector(log, decay_));
-    for (float& value : decay_) value = std::exp(value);
-    return {};
-  }
-  CHORAL_RETURN_IF_ERROR(source.read_vector(as_used, decay_));
-  for (float& value : decay_) value = -value;
-  return {};
-}
-
-Status DeltaNetVectors::load_conv(quant::WeightSource& source) {
-  const std::string name = prefix_ + ".conv1d.weight";
-  CHORAL_TRY(auto tensor, source.take(name, Shape{channels_, 1, taps_}));
-  if (!facts(tensor.view.dtype).is_floating) {
-    return unsupported("tensor {} is stored as {}, a float type is wanted", name, dtype_name(tensor.view.dtype));
-  }
-  const std::vector<int32_t> order = std::move(tensor.row_order);  // of channels
-  tensor.row_order = {};
-  std::vector<float> by_channel(conv_.size());
-  quant::read_vector(tensor, source.request(), by_channel);
-  for (int64_t channel = 0; channel < channels_; ++channel) {
-    const int64_t row = order.empty() ? channel : order[channel];
-    for (int64_t tap = 0; tap < taps_; ++tap) conv_[tap * channels_ + channel] = by_channel[row * taps_ + tap];
-  }
-  source.release(name);
-  return {};
-}
 
 GatedDeltaNet::GatedDeltaNet(Builder& builder, const Spec& spec)
     : key_heads_(spec.key_heads),
@@ -60,8 +13,8 @@ GatedDeltaNet::GatedDeltaNet(Builder& builder, const Spec& spec)
              .value_dim = spec.value_dim},
       qkvz_(make_qkvz(builder, spec)),
       ba_(make_ba(builder, spec)),
-      vectors_(builder.make<DeltaNetVectors>(
-          {.prefix = spec.prefix, .channels = shape_.channels, .taps = spec.conv_taps, .value_heads = spec.value_heads})),
+      vectors_(builder.make<StateVectors>(
+          {.prefix = spec.prefix, .channels = shape_.channels, .taps = spec.conv_taps, .heads = spec.value_heads})),
       norm_(builder.make<RMSNorm>({.prefix = spec.prefix + ".norm", .size = spec.value_dim, .eps = spec.rms_norm_eps})),
       out_proj_(builder.make<RowParallelLinear>(
           {.prefix = spec.prefix + ".out_proj", .in = spec.value_heads * spec.value_dim, .out = spec.hidden})) {

@@ -10,41 +10,9 @@
 #include <string>
 
 #include "layers/graph.h"
+#include "layers/state_vectors.h"
 
 namespace choral::layers {
-
-// What a gated delta net has besides its projections.
-class DeltaNetVectors : public Module {
- public:
-  static constexpr std::string_view kLayerName = "delta_net_vectors";
-  struct Spec {
-    std::string prefix;  // of the net: has conv1d.weight, dt_bias, and A_log or A, which is -e^A_log
-    int64_t channels = 0, taps = 0, value_heads = 0;
-  };
-  DeltaNetVectors(Builder& builder, const Spec& spec);
-
-  kernels::CausalConv conv() const { return {conv_, taps_}; }
-  std::span<const float> decay() const { return decay_; }  // e^A_log
-  std::span<const float> dt_bias() const { return dt_bias_; }
-
-  Status load_weights(quant::WeightSource& source) override;
-  Status process_weights_after_loading(const platform::Context&, quant::WeightSource&) override { return {}; }
-  std::string prefix() const override { return prefix_ + ".conv1d"; }
-  int64_t expected_bytes(const quant::WeightRequest&) const override { return weight_bytes(); }
-  int64_t weight_bytes() const override { return parameters() * static_cast<int64_t>(sizeof(float)); }
-  int64_t parameters() const override { return std::ssize(conv_) + std::ssize(decay_) + std::ssize(dt_bias_); }
-  std::string format() const override { return "f32"; }
-  std::string kernel_name(CpuLevel) const override { return "causal_conv1d"; }
-
- private:
-  Status load_decay(quant::WeightSource& source);
-  Status load_conv(quant::WeightSource& source);
-
-  std::string prefix_;
-  int64_t channels_, taps_;
-  std::vector<float> conv_;  // [taps, channels]
-  std::vector<float> decay_, dt_bias_;
-};
 
 class GatedDeltaNet : public StateBlock, public PluggedBlock {
  public:
@@ -88,7 +56,7 @@ class GatedDeltaNet : public StateBlock, public PluggedBlock {
   int64_t key_heads_;
   StateShape shape_;
   Projection qkvz_, ba_;
-  std::unique_ptr<DeltaNetVectors> vectors_;
+  std::unique_ptr<StateVectors> vectors_;
   std::unique_ptr<RMSNorm> norm_;  // of each value head
   std::unique_ptr<RowParallelLinear> out_proj_;
   std::optional<ColumnOrder> tiles_;  // of out_proj's x; none: as the heads are

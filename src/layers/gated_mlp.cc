@@ -3,14 +3,15 @@
 namespace choral::layers {
 
 GatedMlp::GatedMlp(Builder& builder, const Spec& spec)
-    : gate_up_proj_(builder.make<MergedColumnParallelLinear>({.prefix = fmt::format("{}.{}", spec.prefix, spec.gate_up_name),
-                                                              .in = spec.hidden,
-                                                              .members = {"gate_proj", "up_proj"},
-                                                              .out = {spec.intermediate, spec.intermediate},
-                                                              .bias = spec.bias,
-                                                              .merged = spec.merged_gate_up})),
+    : gate_up_proj_(
+          builder.make<MergedColumnParallelLinear>({.prefix = spec.prefix + (spec.linears ? ".input_linear" : ".gate_up_proj"),
+                                                    .in = spec.hidden,
+                                                    .members = {"gate_proj", "up_proj"},
+                                                    .out = {spec.intermediate, spec.intermediate},
+                                                    .bias = spec.bias,
+                                                    .merged = spec.linears || spec.merged_gate_up})),
       act_(builder.make<GatedActivation>({.hidden_act = spec.hidden_act})),
-      down_proj_(builder.make<RowParallelLinear>({.prefix = fmt::format("{}.{}", spec.prefix, spec.down_name),
+      down_proj_(builder.make<RowParallelLinear>({.prefix = spec.prefix + (spec.linears ? ".output_linear" : ".down_proj"),
                                                   .in = spec.intermediate,
                                                   .out = spec.hidden,
                                                   .bias = spec.bias})) {}

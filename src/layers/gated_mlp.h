@@ -18,7 +18,7 @@ class GatedMlp : public Block {
     std::string hidden_act;
     bool bias = false;
     bool merged_gate_up = false;  // the checkpoint has one matrix, gate_up_proj
-    std::string_view gate_up_name = "gate_up_proj", down_name = "down_proj";
+    bool linears = false;         // its matrices are "input_linear", gate and up as one, and "output_linear"
   };
   GatedMlp(Builder& builder, const Spec& spec);
 

@@ -62,6 +62,18 @@ void RMSNorm::forward_heads(const platform::Context& ctx, MatrixView<float> x, c
   for (int64_t head = 0; size > 0 && head < x.cols; head += size) add_bias_(ctx, bias(), x.sub_cols(head, size));
 }
 
+void RMSNorm::forward_in_parts(const platform::Context& ctx, MatrixView<float> x, int64_t parts,
+                               const lora::PunicaWrapper* lora) const {
+  const int64_t width = x.cols / parts;
+  for_each_weight(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& weights) {
+    for (int64_t begin = 0; begin < x.cols; begin += width) {
+      const auto part = x.sub_rows(row, count).sub_cols(begin, width);
+      norm_(ctx, part, weights[0].subspan(begin, width), eps_, part);
+    }
+  });
+  if (!bias().empty()) add_bias_(ctx, bias(), x);
+}
+
 std::unique_ptr<RMSNorm> make_rms_norm(Builder& builder, NormWeight form, const RMSNorm::Spec& spec) {
   if (form == NormWeight::kOnePlus) return builder.make<GemmaRMSNorm>(spec);
   return builder.make<RMSNorm>(spec);

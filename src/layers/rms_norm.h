@@ -1,6 +1,7 @@
 // y = x·rsqrt(mean(x²) + eps)·w over rows, or over each head's part of a row (q_norm and k_norm of Qwen3). Where the checkpoint
 // has `<prefix>.bias`, as ModelSlim's with smoothed outliers do, that is added to y.
-// CustomOp "rms_norm". A class that overrides it defines forward and forward_heads, which by default run the form bound here.
+// CustomOp "rms_norm". A class that overrides it defines forward, forward_heads and forward_in_parts, which by default run the
+// form bound here.
 // GemmaRMSNorm, CustomOp "gemma_rms_norm", is the same of a checkpoint that stores w - 1.
 #pragma once
 
@@ -39,6 +40,9 @@ class RMSNorm : public Module, public platform::CustomOp {
                        const lora::PunicaWrapper* lora = nullptr) const;
   // Each run of `size` columns of x is normed by itself, in place. [rows, heads·size]
   virtual void forward_heads(const platform::Context& ctx, MatrixView<float> x, const lora::PunicaWrapper* lora = nullptr) const;
+  // Each of so many equal parts of a row is normed by itself, by its own part of w, in place. [rows, size]
+  virtual void forward_in_parts(const platform::Context& ctx, MatrixView<float> x, int64_t parts,
+                                const lora::PunicaWrapper* lora = nullptr) const;
 
   // Calls run(row, count, weights) for runs of rows that cover all of [0, rows): weights[i] is norms[i]'s weight there, its own
   // or that of the rows' adapter. An operator called run by run treats a row the same way whoever shares the step.

@@ -1,5 +1,7 @@
 #include "models/decoder.h"
 
+#include <algorithm>
+
 #include "layers/gated_delta_net.h"
 #include "layers/gated_mlp.h"
 #include "layers/latent_attention.h"
@@ -72,13 +74,26 @@ layers::GatedDeltaNet::Spec delta_net_spec(const DecoderSpec& spec, const std::s
           .out_proj_tiled = spec.delta_net->out_proj_tiled};
 }
 
+layers::Mamba2::Spec mamba2_spec(const DecoderSpec& spec, const std::string& prefix) {
+  auto layer = spec.mamba2->layer;
+  layer.prefix = prefix;
+  layer.hidden = spec.hidden;
+  layer.rms_norm_eps = spec.rms_norm_eps;
+  return layer;
+}
+
 GatedMlp::Spec mlp_spec(const DecoderSpec& spec, const std::string& prefix) {
   return {.prefix = prefix,
           .hidden = spec.hidden,
           .intermediate = spec.intermediate,
           .hidden_act = spec.hidden_act,
           .bias = spec.mlp_bias,
-          .merged_gate_up = spec.merged_projections || spec.merged_gate_up};
+          .merged_gate_up = spec.merged_projections || spec.merged_gate_up,
+          .linears = spec.mlp_linears};
+}
+
+bool turns_anywhere(const DecoderSpec& spec) {
+  return spec.rotates.empty() || std::find(spec.rotates.begin(), spec.rotates.end(), true) != spec.rotates.end();
 }
 
 // y = norm(x)
@@ -137,7 +152,7 @@ layers::FusedMoE::Spec moe_spec(const DecoderSpec& spec, const std::string& laye
 }
 
 struct DecoderLayer {
-  NormedBlock<layers::Block> attention;  // or a gated delta net
+  NormedBlock<layers::Block> attention;  // or a gated delta net, or a Mamba-2 layer
   NormedBlock<layers::Block> mlp;        // or a mixture of experts
 };
 
@@ -145,7 +160,7 @@ class DecoderModel : public Model {
  public:
   DecoderModel(Builder builder, DecoderSpec spec, Head head)
       : spec_(std::move(spec)),
-        rotary_(builder.make<layers::RotaryEmbedding>(spec_.rotary)),
+        rotary_(turns_anywhere(spec_) ? builder.make<layers::RotaryEmbedding>(spec_.rotary) : nullptr),
         window_rotary_(spec_.window_rotary ? builder.make<layers::RotaryEmbedding>(*spec_.window_rotary) : nullptr),
         embed_tokens_(builder.make<layers::VocabParallelEmbedding>(
             {.prefix = "model.embed_tokens", .vocab = spec_.vocab, .hidden = spec_.hidden})),
@@ -211,6 +226,8 @@ class DecoderModel : public Model {
     if (spec_.delta_net && spec_.delta_net->layers[index]) {
       layer.attention.block =
           keep(keeping_states_, builder.make<layers::GatedDeltaNet>(delta_net_spec(spec_, prefix + ".linear_attn")));
+    } else if (spec_.mamba2 && spec_.mamba2->layers[index]) {
+      layer.attention.block = keep(keeping_states_, builder.make<layers::Mamba2>(mamba2_spec(spec_, prefix + ".mamba")));
     } else if (spec_.latent) {
       layer.attention.block =
           keep(keeping_keys_, builder.make<layers::LatentAttention>(latent_spec(spec_, prefix + ".self_attn", rotary)));
@@ -254,7 +271,7 @@ class DecoderModel : public Model {
   }
 
   DecoderSpec spec_;
-  std::unique_ptr<layers::RotaryEmbedding> rotary_;
+  std::unique_ptr<layers::RotaryEmbedding> rotary_;         // null: no layer turns q and k
   std::unique_ptr<layers::RotaryEmbedding> window_rotary_;  // null: rotary_ is every layer's
   std::unique_ptr<layers::VocabParallelEmbedding> embed_tokens_;
   std::unique_ptr<RMSNorm> norm_;

@@ -11,6 +11,7 @@
 #include "kernels/rotary/rotary.h"
 #include "layers/embedding_layers.h"
 #include "layers/fused_moe.h"
+#include "layers/mamba2.h"
 #include "layers/self_attention.h"
 #include "models/model.h"
 #include "models/registry.h"
@@ -25,7 +26,7 @@ struct MoeSpec {
   int64_t intermediate = 0;                           // of one expert
   int64_t shared_intermediate = 0;                    // of the experts that every token meets, as one; 0: none
   std::string shared_block = {};                      // what these are called in a layer; empty: names.shared, in the block
-  bool shared_linears = false;                        // their matrices are input_linear and output_linear
+  bool shared_linears = false;                        // see GatedMlp's linears
   bool shared_gate = false;                           // these count by a sigmoid of their own, "shared_expert_gate"
   kernels::MoeGating gating = {};                     // without its selection bias,
   bool selection_bias = false;                        // which the checkpoint has
@@ -60,6 +61,12 @@ struct DeltaNetSpec {
   std::vector<bool> layers = {};  // which of the model's they are
 };
 
+// The same of Mamba-2 layers.
+struct Mamba2Spec {
+  layers::Mamba2::Spec layer = {};  // but for what it is called, and the decoder's sizes
+  std::vector<bool> layers = {};    // which of the model's they are
+};
+
 struct DecoderSpec {
   int64_t hidden = 0;
   int64_t intermediate = 0;
@@ -79,6 +86,7 @@ struct DecoderSpec {
   bool mlp_bias = false;
   bool merged_projections = false;  // the checkpoint has qkv_proj and gate_up_proj, not their parts
   bool merged_gate_up = false;      // it has gate_up_proj
+  bool mlp_linears = false;         // see GatedMlp's linears
   layers::QkNorm qk_norm = layers::QkNorm::kNone;
   layers::NormWeight norm_weight = layers::NormWeight::kPlain;  // how every norm's weight is stored
   bool post_norms = false;                    // h += norm(block(norm(h))): what a block gives is normed too, before it is added
@@ -100,6 +108,7 @@ struct DecoderSpec {
   std::optional<MoeSpec> moe = {};
   std::optional<LatentSpec> latent = {};
   std::optional<DeltaNetSpec> delta_net = {};
+  std::optional<Mamba2Spec> mamba2 = {};
   bool tie_word_embeddings = false;
   std::string mlp_block = "mlp";                                     // what the MLP is called in a layer
   std::vector<layers::EmbeddingLayers::Spec> embedding_layers = {};  // behind the pooling of hidden states

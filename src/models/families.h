@@ -26,6 +26,7 @@ Result<std::unique_ptr<Model>> make_glm4_moe(const io::ConfigMap& config, const 
 Result<std::unique_ptr<Model>> make_glm4_moe_lite(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_granite_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_granite_moe_shared(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_granite_moe_hybrid(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_minimax_m2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_ernie4_5_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_solar_open(const io::ConfigMap& config, const ModelOptions& options);
@@ -51,8 +52,16 @@ Result<std::unique_ptr<Model>> make_gemma4_unified(const io::ConfigMap& config, 
 // Beyond any model there is; keeps products of two dimensions far from overflow.
 inline constexpr io::IntRange kDimension{1, int64_t{1} << 24};
 
-// Granite's four, which its mixtures share.
-Status read_granite_multipliers(const io::ConfigMap& config, DecoderSpec& spec);
+// Granite's decoder but for its MLP: four multipliers, biases of attention.
+Result<DecoderSpec> read_granite_spec(const io::ConfigMap& config, const ModelOptions& options);
+// The experts of its mixtures, in every layer, without any that is shared.
+Result<MoeSpec> read_granite_mixture(const io::ConfigMap& config, const DecoderSpec& spec);
+// `shared_mlp` beside them, of so many columns; 0: none.
+void add_granite_shared_mlp(int64_t intermediate, MoeSpec& moe);
+
+// Which layers keep a state and no keys: as `layer_types` says with the name `state` or full_attention. One has attention at
+// least.
+Result<std::vector<bool>> read_state_layers(const io::ConfigMap& config, int64_t layers, std::string_view state);
 
 // Qwen3's attention and norms, which its mixtures share.
 Result<DecoderSpec> read_qwen3_spec(const io::ConfigMap& config, const ModelOptions& options);

@@ -3,7 +3,9 @@
 
 namespace choral::models {
 
-Status read_granite_multipliers(const io::ConfigMap& config, DecoderSpec& spec) {
+namespace {
+
+Status read_multipliers(const io::ConfigMap& config, DecoderSpec& spec) {
   constexpr io::DoubleRange kMultiplier{-1e6, 1e6};
   CHORAL_TRY(const double embedding, config.get_double_or("embedding_multiplier", 1, kMultiplier));
   CHORAL_TRY(const double attention, config.get_double_or("attention_multiplier", 1, kMultiplier));
@@ -16,12 +18,19 @@ Status read_granite_multipliers(const io::ConfigMap& config, DecoderSpec& spec) 
   return {};
 }
 
-Result<std::unique_ptr<Model>> make_granite(const io::ConfigMap& config, const ModelOptions& options) {
+}  // namespace
+
+Result<DecoderSpec> read_granite_spec(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_decoder_spec(config, options));
   CHORAL_TRY(spec.qkv_bias, config.get_bool_or("attention_bias", false));
   spec.output_bias = spec.qkv_bias;
+  CHORAL_RETURN_IF_ERROR(read_multipliers(config, spec));
+  return spec;
+}
+
+Result<std::unique_ptr<Model>> make_granite(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(auto spec, read_granite_spec(config, options));
   CHORAL_TRY(spec.mlp_bias, config.get_bool_or("mlp_bias", false));
-  CHORAL_RETURN_IF_ERROR(read_granite_multipliers(config, spec));
   return make_decoder(std::move(spec), options);
 }
 

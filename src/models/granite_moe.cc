@@ -3,35 +3,35 @@
 #include "models/families.h"
 
 namespace choral::models {
-namespace {
 
-Result<DecoderSpec> read_granite_moe_spec(const io::ConfigMap& config, const ModelOptions& options) {
-  CHORAL_TRY(auto spec, read_decoder_spec(config, options));
-  CHORAL_TRY(spec.qkv_bias, config.get_bool_or("attention_bias", false));
-  spec.output_bias = spec.qkv_bias;
-  CHORAL_RETURN_IF_ERROR(read_granite_multipliers(config, spec));
-  CHORAL_TRY(spec.moe, read_moe_spec(config, spec.layers));
-  spec.moe->block = "block_sparse_moe";
-  spec.moe->names.router = "router";
-  spec.moe->merged_gate_up = true;
-  spec.moe->intermediate = spec.intermediate;
-  spec.moe->gating.renormalise = true;
-  spec.moe->layers.assign(spec.layers, true);
-  return spec;
+Result<MoeSpec> read_granite_mixture(const io::ConfigMap& config, const DecoderSpec& spec) {
+  CHORAL_TRY(auto moe, read_moe_spec(config, spec.layers));
+  moe.block = "block_sparse_moe";
+  moe.names.router = "router";
+  moe.merged_gate_up = true;
+  moe.intermediate = spec.intermediate;
+  moe.gating.renormalise = true;
+  moe.layers.assign(spec.layers, true);
+  return moe;
 }
 
-}  // namespace
+void add_granite_shared_mlp(int64_t intermediate, MoeSpec& moe) {
+  moe.shared_intermediate = intermediate;
+  moe.shared_block = "shared_mlp";
+  moe.shared_linears = true;
+}
 
 Result<std::unique_ptr<Model>> make_granite_moe(const io::ConfigMap& config, const ModelOptions& options) {
-  CHORAL_TRY(auto spec, read_granite_moe_spec(config, options));
+  CHORAL_TRY(auto spec, read_granite_spec(config, options));
+  CHORAL_TRY(spec.moe, read_granite_mixture(config, spec));
   return make_decoder(std::move(spec), options);
 }
 
 Result<std::unique_ptr<Model>> make_granite_moe_shared(const io::ConfigMap& config, const ModelOptions& options) {
-  CHORAL_TRY(auto spec, read_granite_moe_spec(config, options));
-  CHORAL_TRY(spec.moe->shared_intermediate, config.get_int_or("shared_intermediate_size", 1024, {0, kDimension.max}));
-  spec.moe->shared_block = "shared_mlp";
-  spec.moe->shared_linears = true;
+  CHORAL_TRY(auto spec, read_granite_spec(config, options));
+  CHORAL_TRY(spec.moe, read_granite_mixture(config, spec));
+  CHORAL_TRY(const int64_t shared, config.get_int_or("shared_intermediate_size", 1024, {0, kDimension.max}));
+  add_granite_shared_mlp(shared, *spec.moe);
   return make_decoder(std::move(spec), options);
 }
 

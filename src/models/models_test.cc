@@ -468,6 +468,69 @@ TEST_F(ModelsTest, WhatDeltaNetsCannotDoIsNamed) {
   EXPECT_NE(make(odd).status().message().find("linear_num_value_heads"), std::string::npos);
 }
 
+std::string granite_hybrid(const std::string& more = "") {
+  return R"({"architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 256,
+             "shared_intermediate_size": 48, "mamba_n_groups": 2, "mamba_n_heads": 8, "mamba_d_state": 24,
+             "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"])" +
+         more + "}";
+}
+
+TEST_F(ModelsTest, Granite4sMambaLayersKeepAStateAndNoKeys) {
+  const auto model = make(granite_hybrid());
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  EXPECT_EQ((*model)->kv_shapes().size(), 1u);
+  const auto states = (*model)->state_shapes();
+  ASSERT_EQ(states.size(), 3u);
+  EXPECT_EQ(states[0].tail_floats(), 3 * (128 + 2 * 2 * 24));
+  EXPECT_EQ(states[0].floats(), states[0].tail_floats() + 8 * 24 * 16);
+  const auto outputs = outputs_of(make(granite_hybrid()));
+  EXPECT_EQ(outputs.at("model.layers.0.mamba.in_proj"), 128 + (128 + 2 * 2 * 24) + 8);
+  EXPECT_EQ(outputs.at("model.layers.2.mamba.out_proj"), 64);
+  EXPECT_EQ(outputs.at("model.layers.3.shared_mlp.input_linear"), 96);
+  EXPECT_EQ(outputs.at("model.layers.3.shared_mlp.output_linear"), 64);
+  EXPECT_EQ(outputs.count("model.layers.0.mamba.conv1d"), 0u) << "no adapter changes a convolution";
+  const auto mixture = outputs_of(make(granite_hybrid(R"(, "num_experts": 4, "num_experts_per_tok": 2)")));
+  EXPECT_EQ(mixture.at("model.layers.1.block_sparse_moe.experts.3.gate_up_proj"), 192);
+  EXPECT_EQ(mixture.at("model.layers.1.shared_mlp.input_linear"), 96);
+}
+
+TEST_F(ModelsTest, Granite4MayHaveAttentionAlone) {
+  std::string json = granite_hybrid(R"(, "mamba_n_heads": 7, "position_embedding_type": "rope")");
+  for (size_t at; (at = json.find("linear_attention")) != json.npos;) json.replace(at, 16, "full_attention");
+  const size_t first = json.find("\"mamba_n_heads\": 8, ");
+  const auto model = make(json.erase(first, 20));
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  EXPECT_TRUE((*model)->state_shapes().empty());
+  EXPECT_EQ((*model)->kv_shapes().size(), 4u);
+}
+
+TEST_F(ModelsTest, WhatMambaLayersCannotDoIsNamed) {
+  const auto message = [&](const std::string& more) { return make(granite_hybrid(more)).status().message(); };
+  for (const auto& [more, named] : {std::pair(R"("mamba_d_conv": 17)", "mamba_d_conv"),
+                                    std::pair(R"("mamba_d_head": 15)", "8 heads of 15 are not mamba_expand times hidden_size, 128"),
+                                    std::pair(R"("mamba_d_head": "much")", "mamba_d_head"),
+                                    std::pair(R"("hidden_act": "gelu")", "silu"),
+                                    std::pair(R"("position_embedding_type": "alibi")", "'alibi'; known: nope, rope"),
+                                    std::pair(R"("time_step_limit": [1])", "two numbers are wanted"),
+                                    std::pair(R"("time_step_limit": [1, 0.5])", "the first is more than the second"),
+                                    std::pair(R"("time_step_limit": [-1, 0.5])", "-1 is no number of 0 or more"),
+                                    std::pair(R"("time_step_limit": [0, {"__float__": "NaN"}])", "is no number of 0 or more")}) {
+    EXPECT_NE(message(std::string(", ") + more).find(named), std::string::npos) << message(std::string(", ") + more);
+  }
+  EXPECT_EQ(message(R"(, "mamba_d_head": "auto", "time_step_limit": [0, {"__float__": "Infinity"}])"), "");
+  std::string odd = granite_hybrid();
+  odd.replace(odd.find("\"mamba_n_groups\": 2"), 19, "\"mamba_n_groups\": 3");
+  EXPECT_NE(make(odd).status().message().find("no multiple of mamba_n_groups (3)"), std::string::npos);
+  for (std::string types : {R"("mamba", "full_attention", "full_attention", "full_attention")",
+                            R"("linear_attention", "linear_attention", "linear_attention", "linear_attention")"}) {
+    std::string other = granite_hybrid();
+    const size_t at = other.find("[\"linear_attention");
+    EXPECT_NE(make(other.replace(at + 1, other.find(']', at) - at - 1, types)).status().message().find("layer_types"),
+              std::string::npos);
+  }
+}
+
 TEST_F(ModelsTest, AlternatingWindowsAreTheFilesOrThePattern) {
   const auto windows = [&](const std::string& json) { return *read_alternating_windows(config(json), 4, 2, 128); };
   EXPECT_EQ(windows("{}"), (std::vector<int64_t>{128, 0, 128, 0}));

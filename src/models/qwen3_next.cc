@@ -1,8 +1,6 @@
 // Qwen3-Next and Qwen3.5: every fourth layer has attention, whose output is gated; the others are gated delta nets. All norms but
 // these nets' are stored less one. Mixtures have a shared expert with a gate. The two differ in how a net's projections are
 // stored.
-#include <algorithm>
-
 #include "base/printable.h"
 #include "models/families.h"
 
@@ -11,28 +9,15 @@ namespace {
 
 constexpr io::IntRange kHeads{1, 4096}, kHeadDim{1, 4096}, kTaps{2, kernels::CausalConv::kMostTaps};
 
-// Which layers keep a state: as layer_types says, else all but every full_attention_interval-th.
+// As layer_types says, else all but every full_attention_interval-th.
 Result<std::vector<bool>> read_delta_net_layers(const io::ConfigMap& config, int64_t layers) {
+  if (config.contains("layer_types")) return read_state_layers(config, layers, "linear_attention");
+  CHORAL_TRY(const int64_t interval, config.get_int_or("full_attention_interval", 4, io::kPositive));
   std::vector<bool> out(layers);
-  if (!config.contains("layer_types")) {
-    CHORAL_TRY(const int64_t interval, config.get_int_or("full_attention_interval", 4, io::kPositive));
-    for (int64_t i = 0; i < layers; ++i) out[i] = (i + 1) % interval != 0;
-  } else {
-    CHORAL_TRY(const auto types, config.get_strings("layer_types"));
-    if (std::ssize(types) != layers) {
-      return corrupt("{} has {} entries for {} layers", config.path_of("layer_types"), types.size(), layers);
-    }
-    for (int64_t i = 0; i < layers; ++i) {
-      out[i] = types[i] == "linear_attention";
-      if (!out[i] && types[i] != "full_attention") {
-        return unsupported("{}: '{}' is not known here; known: full_attention, linear_attention", config.path_of("layer_types"),
-                           printable(types[i]));
-      }
-    }
-  }
-  if (std::find(out.begin(), out.end(), false) == out.end()) {
-    return unsupported("{}: no layer has full_attention; a model without any keys is not served here",
-                       config.path_of("layer_types"));
+  for (int64_t i = 0; i < layers; ++i) out[i] = (i + 1) % interval != 0;
+  if (interval > layers) {
+    return unsupported("{} is {}, of {} layers: a model without any keys is not served here",
+                       config.path_of("full_attention_interval"), interval, layers);
   }
   return out;
 }

@@ -34,6 +34,7 @@ constexpr Family kFamilies[] = {
     {"GptOssForCausalLM", make_gpt_oss},
     {"GraniteForCausalLM", make_granite},
     {"GraniteMoeForCausalLM", make_granite_moe},
+    {"GraniteMoeHybridForCausalLM", make_granite_moe_hybrid},
     {"GraniteMoeSharedForCausalLM", make_granite_moe_shared},
     {"HunYuanDenseV1ForCausalLM", make_hunyuan},
     {"Llama4ForCausalLM", make_llama4},

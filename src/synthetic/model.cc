@@ -13,7 +13,7 @@ struct NamedShape {
 };
 
 // With fewer layers where a whole model would not fit into a usual machine: what a layer costs is the same.
-constexpr std::array<NamedShape, 9> kShapes{{
+constexpr std::array<NamedShape, 10> kShapes{{
     {"135m",  // SmolLM2-135M
      R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
          "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 49152, "rms_norm_eps": 1e-5,
@@ -58,6 +58,16 @@ constexpr std::array<NamedShape, 9> kShapes{{
          "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
          "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
          "eos_token_id": 2})"},
+    {"granite-4-h-tiny",  // 10 of its 40 layers
+     R"({"architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 1536, "intermediate_size": 512, "num_hidden_layers": 10,
+         "num_attention_heads": 12, "num_key_value_heads": 4, "vocab_size": 100352, "rms_norm_eps": 1e-5,
+         "max_position_embeddings": 131072, "position_embedding_type": "nope", "embedding_multiplier": 12,
+         "attention_multiplier": 0.0078125, "residual_multiplier": 0.22, "logits_scaling": 6, "num_experts": 64,
+         "num_experts_per_tok": 6, "shared_intermediate_size": 1024, "mamba_n_heads": 48, "mamba_d_head": 64, "mamba_n_groups": 1,
+         "mamba_d_state": 128, "mamba_d_conv": 4, "mamba_expand": 2,
+         "layer_types": ["linear_attention", "linear_attention", "linear_attention", "linear_attention", "linear_attention",
+                         "full_attention", "linear_attention", "linear_attention", "linear_attention", "linear_attention"],
+         "tie_word_embeddings": true, "eos_token_id": 2})"},
     {"deepseek-v2-lite",  // 4 of its 27 layers
      R"({"architectures": ["DeepseekV2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 4,
          "num_attention_heads": 16, "num_key_value_heads": 16, "kv_lora_rank": 512, "qk_nope_head_dim": 128,

@@ -26,12 +26,13 @@ except ModuleNotFoundError as missing:
 
 ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2, "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
                  "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "olmoe": gguf.MODEL_ARCH.OLMOE, "smollm3": gguf.MODEL_ARCH.SMOLLM3,
-                 "olmo3": gguf.MODEL_ARCH.OLMO2, "granite": gguf.MODEL_ARCH.GRANITE, "ministral3": gguf.MODEL_ARCH.MISTRAL3,
+                 "olmo3": gguf.MODEL_ARCH.OLMO2, "granite": gguf.MODEL_ARCH.GRANITE, "granitemoehybrid": gguf.MODEL_ARCH.GRANITE_HYBRID, "ministral3": gguf.MODEL_ARCH.MISTRAL3,
                  "glm4": gguf.MODEL_ARCH.GLM4, "exaone4": gguf.MODEL_ARCH.EXAONE4, "hunyuan_v1_dense": gguf.MODEL_ARCH.HUNYUAN_DENSE,
                  "cohere2": gguf.MODEL_ARCH.COHERE2, "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
                  "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE, "ernie4_5_moe": gguf.MODEL_ARCH.ERNIE4_5_MOE, "minimax_m2": gguf.MODEL_ARCH.MINIMAXM2,
                  "gemma4_text": gguf.MODEL_ARCH.GEMMA4}
-NEIGHBOURS_TURN = ("smollm3", "granite", "ministral3")  # in llama.cpp, where they are halves here
+NEIGHBOURS_TURN = ("smollm3", "granite", "granitemoehybrid", "ministral3")  # in llama.cpp, where they are halves here
+FLOAT_MATRICES = ("ssm_a", "ssm_d", "ssm_conv1d", "ssm_norm")
 SWIGLU_LIMIT = 7.0  # of gpt-oss in every reader of GGUF
 
 
@@ -67,6 +68,15 @@ def add_gemma4(writer, config):
     writer.add_tensor("rope_freqs.weight", numpy.array([1.0] * turned + [1e30] * (full // 2 - turned), numpy.float32))
 
 
+def add_mamba2(writer, config):
+    writer.add_ssm_conv_kernel(config["mamba_d_conv"])
+    writer.add_ssm_state_size(config["mamba_d_state"])
+    writer.add_ssm_group_count(config["mamba_n_groups"])
+    writer.add_ssm_inner_size(config["mamba_expand"] * config["hidden_size"])
+    writer.add_ssm_time_step_rank(config["mamba_n_heads"])
+    writer.add_rope_scaling_finetuned(config["position_embedding_type"] == "rope")
+
+
 def add_metadata(writer, config):
     if config["model_type"] == "gemma4_text":
         return add_gemma4(writer, config)
@@ -90,7 +100,11 @@ def add_metadata(writer, config):
         add_latent_attention(writer, config)
     else:
         head_dim = config.get("head_dim", config["hidden_size"] // heads)
-        writer.add_head_count_kv(config["num_key_value_heads"])
+        kv_heads = config["num_key_value_heads"]
+        if config["model_type"] == "granitemoehybrid":
+            kv_heads = [kv_heads if kind == "attention" else 0 for kind in config["layer_types"]]
+            add_mamba2(writer, config)
+        writer.add_head_count_kv(kv_heads)
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
         writer.add_rope_dimension_count(config.get("rotary_dim", int(head_dim * config.get("partial_rotary_factor", 1))))
@@ -108,7 +122,7 @@ def add_metadata(writer, config):
         writer.add_leading_dense_block_count(config["moe_layer_start_index"])
         writer.add_interleave_moe_layer_step(config["moe_layer_interval"])
     elif "num_experts_per_tok" in config:
-        writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
+        writer.add_expert_count(config["num_local_experts" if "num_local_experts" in config else "num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
     if config["model_type"] == "qwen2_moe":
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
@@ -185,6 +199,21 @@ def with_neighbours(name, values, config):
     return numpy.ascontiguousarray(rows.swapaxes(1, 2).reshape(values.shape))
 
 
+def of_mamba2(name, values, config):
+    """A tensor of a Mamba-2 layer, by the name whose last part is its kind."""
+    if name.endswith("A_log"):
+        return name + ".", -numpy.exp(values)[:, None]
+    if name.endswith(".D"):
+        return name + ".", values[:, None]
+    if name.endswith("dt_bias"):
+        return name.replace("dt_bias", "dt_proj.bias"), values
+    if name.endswith("conv1d.weight"):
+        return name, numpy.squeeze(values, 1)
+    if name.endswith("norm.weight"):
+        return name, values.reshape(config["mamba_n_groups"], -1)
+    return name, values
+
+
 def in_parts(tensors, config):
     """The tensors as the converter hands them to the writer: experts stacked, merged ones parted, kv_b by heads."""
     experts = {}
@@ -194,6 +223,13 @@ def in_parts(tensors, config):
             kv = values.reshape(heads, keys + config["v_head_dim"], values.shape[-1])
             yield name.replace("kv_b", "k_b"), numpy.ascontiguousarray(kv[:, :keys].swapaxes(1, 2))
             yield name.replace("kv_b", "v_b"), numpy.ascontiguousarray(kv[:, keys:])
+        elif ".mamba." in name:
+            yield of_mamba2(name, values, config)
+        elif name.endswith("shared_mlp.input_linear.weight"):
+            for part, half in zip(("gate", "up"), numpy.split(values, 2)):
+                yield name.replace("shared_mlp.input_linear", f"mlp.{part}_proj"), numpy.ascontiguousarray(half)
+        elif name.endswith("shared_mlp.output_linear.weight"):
+            yield name.replace("shared_mlp.output_linear", "mlp.down_proj"), values
         elif config["model_type"] == "gemma4_text":
             if name.endswith("router.scale"):
                 name = name.replace("router.scale", "router.proj.scale")
@@ -234,8 +270,8 @@ def write_gguf(path, folder, config, experts_type):
         stem, kind = name.rsplit(".", 1)
         known = names.get_name(stem)
         assert known is not None, name
-        if values.ndim == 1 or kind == "bias":
-            writer.add_tensor(f"{known}.{kind}", values)
+        if values.ndim == 1 or kind == "bias" or known.endswith(FLOAT_MATRICES):
+            writer.add_tensor(f"{known}.{kind}".removesuffix("."), values)
         else:
             stored_type = experts_type if values.ndim == 3 and ".experts." in name else gguf.GGMLQuantizationType.BF16
             writer.add_tensor(f"{known}.{kind}", gguf.quants.quantize(values, stored_type), raw_dtype=stored_type)

@@ -54,6 +54,30 @@ void tile_heads(char* begin, size_t size, size_t dim, const Json& config) {
   }
 }
 
+template <class Change>
+void change_each(Stored& tensor, Change change) {
+  CHORAL_CHECK(tensor.type == DType::kF32, "what is changed in the tests is float32");
+  for (size_t at = 0; at < tensor.bytes.size(); at += sizeof(float)) {
+    float value;
+    std::memcpy(&value, tensor.bytes.data() + at, sizeof value);
+    value = change(value);
+    std::memcpy(tensor.bytes.data() + at, &value, sizeof value);
+  }
+}
+
+// What llama.cpp's converter makes of a Mamba-2 layer's vectors and convolution.
+Stored of_mamba2(const std::string& name, Stored tensor, const Json& config) {
+  if (name.find(".mamba.") == name.npos) return tensor;
+  if (name.ends_with("A_log")) change_each(tensor, [](float value) { return -std::exp(value); });
+  if (name.ends_with("A_log") || name.ends_with(".D")) tensor.shape.push_back(1);
+  if (name.ends_with("norm.weight")) {
+    const int64_t groups = config.at("mamba_n_groups");
+    tensor.shape = {groups, tensor.shape[0] / groups};
+  }
+  if (name.ends_with("conv1d.weight")) tensor.shape = {tensor.shape[0], tensor.shape[2]};
+  return tensor;
+}
+
 // What llama.cpp's converter makes of a delta net's tensors.
 Stored of_delta_net(const std::string& name, Stored tensor, const Json& config) {
   const size_t at = name.find("linear_attn.");
@@ -68,14 +92,7 @@ Stored of_delta_net(const std::string& name, Stored tensor, const Json& config) 
   };
   if (part.starts_with("in_proj_qkv") || part.starts_with("in_proj_z") || part.starts_with("conv1d")) of_heads(dim);
   if (part.starts_with("in_proj_a") || part.starts_with("in_proj_b") || part == "A_log" || part == "dt_bias") of_heads(1);
-  if (part == "A_log") {
-    for (size_t i = 0; i < heads; ++i) {
-      float value;
-      std::memcpy(&value, tensor.bytes.data() + i * sizeof value, sizeof value);
-      value = -std::exp(value);
-      std::memcpy(tensor.bytes.data() + i * sizeof value, &value, sizeof value);
-    }
-  }
+  if (part == "A_log") change_each(tensor, [](float value) { return -std::exp(value); });
   if (part.starts_with("conv1d")) tensor.shape = {tensor.shape[0], tensor.shape[2]};
   if (part.starts_with("out_proj") && tiled) {
     for (int64_t row = 0; row < tensor.shape[0]; ++row) {
@@ -87,7 +104,7 @@ Stored of_delta_net(const std::string& name, Stored tensor, const Json& config) 
 
 // `name` is Hugging Face's; only what has the rows of q_proj's or k_proj's output is permuted.
 Stored in_gguf_order(const std::string& name, Stored tensor, const Json& config) {
-  const auto of_llama = {"llama", "smollm3", "granite", "granitemoe", "mistral3"};
+  const auto of_llama = {"llama", "smollm3", "granite", "granitemoe", "granitehybrid", "mistral3"};
   if (std::find(of_llama.begin(), of_llama.end(), architecture_name(config)) == of_llama.end()) return tensor;
   if (name.find("q_proj.") != name.npos) return permuted(tensor, config.at("num_attention_heads").get<size_t>());
   if (name.find("k_proj.") != name.npos) return permuted(tensor, config.at("num_key_value_heads").get<size_t>());
@@ -98,13 +115,7 @@ Stored in_gguf_order(const std::string& name, Stored tensor, const Json& config)
 Stored with_one(const std::string& name, Stored tensor, const Json& config) {
   if (!(is_gemma(config) || has_delta_nets(config)) || !name.ends_with("norm.weight")) return tensor;
   if (name.ends_with("linear_attn.norm.weight")) return tensor;
-  CHORAL_CHECK(tensor.type == DType::kF32, "norms of the tests are float32");
-  for (size_t at = 0; at < tensor.bytes.size(); at += sizeof(float)) {
-    float w;
-    std::memcpy(&w, tensor.bytes.data() + at, sizeof w);
-    w += 1;
-    std::memcpy(tensor.bytes.data() + at, &w, sizeof w);
-  }
+  change_each(tensor, [](float w) { return w + 1; });
   return tensor;
 }
 
@@ -239,6 +250,7 @@ class Metadata {
     alternating_windows();
     multipliers();
     if (has_delta_nets(config_)) delta_nets();
+    if (has_mamba2(config_)) mamba2();
     rope_scaling();
   }
 
@@ -284,6 +296,15 @@ class Metadata {
     number("ssm.inner_size", count("linear_num_value_heads") * count("linear_value_head_dim"));
     number("ssm.conv_kernel", count("linear_conv_kernel_dim"));
     number("full_attention_interval", 4);
+  }
+
+  void mamba2() {
+    number("ssm.conv_kernel", count("mamba_d_conv"));
+    number("ssm.state_size", count("mamba_d_state"));
+    number("ssm.group_count", count("mamba_n_groups"));
+    number("ssm.inner_size", count("mamba_expand") * count("hidden_size"));
+    number("ssm.time_step_rank", count("mamba_n_heads"));
+    truth("rope.scaling.finetuned", config_.at("position_embedding_type") == "rope");
   }
 
   // A list of numbers, or of truth values.
@@ -340,7 +361,15 @@ class Metadata {
   }
 
   void heads() {
-    number("attention.head_count_kv", count("num_key_value_heads"));
+    if (has_mamba2(config_)) {
+      std::vector<uint32_t> kv_heads;
+      for (const auto& type : config_.at("layer_types")) {
+        kv_heads.push_back(type.get<std::string>().ends_with("attention") && type != "linear_attention" ? count("num_key_value_heads") : 0);
+      }
+      list("attention.head_count_kv", kv_heads);
+    } else {
+      number("attention.head_count_kv", count("num_key_value_heads"));
+    }
     const auto whole = count("hidden_size") / count("num_attention_heads");
     const auto head_dim = config_.contains("head_dim") ? count("head_dim") : whole;
     const auto turning = static_cast<uint32_t>(head_dim * rope("partial_rotary_factor", 1.0));
@@ -374,7 +403,9 @@ class Metadata {
     if (config_.contains("shared_expert_intermediate_size")) {
       number("expert_shared_feed_forward_length", count("shared_expert_intermediate_size"));
     }
-    if (config_.at("model_type") == "granitemoeshared") granite();
+    if (config_.contains("shared_intermediate_size")) {
+      number("expert_shared_feed_forward_length", count("shared_intermediate_size"));
+    }
     if (config_.at("model_type") == "ernie4_5_moe") {
       number("expert_shared_count", count("moe_num_shared_experts"));
       number("leading_dense_block_count", count("moe_layer_start_index"));
@@ -391,8 +422,6 @@ class Metadata {
     number("expert_group_used_count", count("topk_group"));
     if (config_.at("model_type") != "deepseek_v2") number("expert_gating_func", 2);
   }
-
-  void granite() { number("expert_shared_feed_forward_length", count("shared_intermediate_size")); }
 
   void rope_scaling() {
     const char* key = config_.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -466,7 +495,8 @@ std::string gguf_model(const WeightSet& weights, const Json& config, const GgufF
     } else if (!form.early && name.ends_with("kv_b_proj.weight")) {
       add_latent_parts(spec, gguf_name(name, config), tensor, config);
     } else {
-      add(spec, gguf_name(name, config), with_one(name, of_delta_net(name, in_gguf_order(name, tensor, config), config), config));
+      const Stored changed = of_mamba2(name, of_delta_net(name, in_gguf_order(name, tensor, config), config), config);
+      add(spec, gguf_name(name, config), with_one(name, changed, config));
     }
   }
   for (const auto& [name, experts] : stacked) {

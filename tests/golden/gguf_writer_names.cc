@@ -59,11 +59,19 @@ Names family_names(const Json& config) {
             {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
             {"mlp.shared_expert.down_proj", "ffn_down_shexp"}};
   }
-  if (type == "granitemoeshared") {
+  if (type.starts_with("granitemoe")) {
+    const bool mixture = config.at("num_local_experts") > 0;
     return {{"block_sparse_moe.router", "ffn_gate_inp"},
-            {"shared_mlp.gate_proj", "ffn_gate_shexp"},
-            {"shared_mlp.up_proj", "ffn_up_shexp"},
-            {"shared_mlp.output_linear", "ffn_down_shexp"}};
+            {"shared_mlp.gate_proj", mixture ? "ffn_gate_shexp" : "ffn_gate"},
+            {"shared_mlp.up_proj", mixture ? "ffn_up_shexp" : "ffn_up"},
+            {"shared_mlp.output_linear", mixture ? "ffn_down_shexp" : "ffn_down"},
+            {"mamba.in_proj", "ssm_in"},
+            {"mamba.conv1d", "ssm_conv1d"},
+            {"mamba.dt_bias", "ssm_dt.bias"},
+            {"mamba.A_log", "ssm_a"},
+            {"mamba.D", "ssm_d"},
+            {"mamba.norm", "ssm_norm"},
+            {"mamba.out_proj", "ssm_out"}};
   }
   if (type == "llama4_text") {
     return {{"feed_forward.router", "ffn_gate_inp"},
@@ -141,6 +149,7 @@ bool is_gemma4(const Json& config) { return config.at("model_type") == "gemma4_t
 bool is_gemma(const Json& config) {
   return !is_gemma4(config) && config.at("model_type").get<std::string>().starts_with("gemma");
 }
+bool has_mamba2(const Json& config) { return config.at("model_type") == "granitemoehybrid"; }
 bool has_delta_nets(const Json& config) { return config.contains("linear_num_key_heads"); }
 
 std::string gguf_name(std::string name, const Json& config) {
@@ -182,6 +191,7 @@ std::string architecture_name(const Json& config) {
   if (type == "qwen2_moe") return "qwen2moe";
   if (type == "glm4_moe") return "glm4moe";
   if (type == "granitemoeshared") return "granitemoe";
+  if (type == "granitemoehybrid") return "granitehybrid";
   if (type == "ernie4_5_moe") return "ernie4_5-moe";
   if (type == "minimax_m2") return "minimax-m2";
   if (type == "llama4_text") return "llama4";

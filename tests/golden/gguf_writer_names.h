@@ -9,6 +9,7 @@ namespace choral::golden {
 bool is_gemma4(const nlohmann::json& config);
 // The ones before, whose norms are written as 1 + w.
 bool is_gemma(const nlohmann::json& config);
+bool has_mamba2(const nlohmann::json& config);
 bool has_delta_nets(const nlohmann::json& config);
 
 // "model.layers.1.mlp.experts.3.up_proj.weight" -> "blk.1.ffn_up_exps.weight"; empty: no expert's.

@@ -293,6 +293,34 @@ const Kind kKinds[] = {
        k.replace(layer(0) + ".linear_attn.in_proj_ba.weight", 0.3f);
        k.replace(layer(2) + ".mlp.shared_expert_gate.weight", 0.3f);
      }},
+    {"LoRA on all of a Mamba-2 layer and its MLP, its norm saved", "tiny-granite-h",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"in_proj", "out_proj", "input_linear", "output_linear"};
+       k.config["modules_to_save"] = {"layers.1.mamba.norm"};
+       for (const int i : {0, 1, 3}) {  // layer 2 has attention
+         for (const char* name : {"in_proj", "out_proj"}) k.add_pair(layer(i) + ".mamba." + name);
+       }
+       for (int i = 0; i < 4; ++i) {
+         for (const char* name : {"input_linear", "output_linear"}) k.add_pair(layer(i) + ".shared_mlp." + name);
+       }
+       k.replace(layer(1) + ".mamba.norm.weight", 0.3f);
+     }},
+    {"DoRA on a Mamba-2 layer whose projections have biases, and on queries", "tiny-granite-h-moe",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["use_dora"] = true;
+       k.config["target_modules"] = {"in_proj", "out_proj", "q_proj"};
+       for (const int i : {0, 1, 3}) {
+         for (const char* name : {"in_proj", "out_proj"}) k.add_dora(layer(i) + ".mamba." + name);
+       }
+       k.add_dora(layer(2) + ".self_attn.q_proj");
+     }},
+    {"modules_to_save: a Mamba-2 layer's in_proj", "tiny-granite-h",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"out_proj"};
+       k.config["modules_to_save"] = {"layers.0.mamba.in_proj"};
+       for (const int i : {0, 1, 3}) k.add_pair(layer(i) + ".mamba.out_proj");
+       k.replace(layer(0) + ".mamba.in_proj.weight", 0.3f);
+     }},
     {"LoRA on all of latent attention, its latents' norms saved", "tiny-deepseek-v2",
      [](AdapterKind& k, const WeightSet& base) {
        k.config["target_modules"] = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"};

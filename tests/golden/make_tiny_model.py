@@ -143,6 +143,19 @@ GRANITE_MOE = dict(
     attention_multiplier=0.125, residual_multiplier=0.22, logits_scaling=0.25, num_local_experts=8, num_experts_per_tok=3,
     shared_intermediate_size=64, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
+# As its makers' files have it: the layers' old names, two groups of B and C; and a mixture, with rotation and with biases.
+GRANITE_HYBRID = dict(
+    hidden_size=32, intermediate_size=64, shared_intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+    vocab_size=VOCABULARY, max_position_embeddings=512, position_embedding_type="nope", rope_theta=10000.0, rope_scaling=None,
+    rms_norm_eps=1e-5, attention_bias=False, embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4,
+    logits_scaling=0.5, layer_types=["mamba", "mamba", "attention", "mamba"], mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=2,
+    mamba_d_state=24, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=256, mamba_conv_bias=True, mamba_proj_bias=False,
+    num_local_experts=0, num_experts_per_tok=0, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+GRANITE_HYBRID_MOE = dict(
+    GRANITE_HYBRID, hidden_size=64, intermediate_size=32, shared_intermediate_size=48, position_embedding_type="rope", mamba_n_heads=8,
+    mamba_n_groups=1, mamba_d_state=40, mamba_d_conv=3, mamba_proj_bias=True, num_local_experts=8, num_experts_per_tok=3,
+    tie_word_embeddings=False)
+
 ERNIE_MOE = dict(
     hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=32, vocab_size=VOCABULARY,
     max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-5, use_bias=False, moe_num_experts=8, moe_k=3,
@@ -229,6 +242,12 @@ FAMILIES = {
     "tiny-granitemoe": dict(model=transformers.GraniteMoeSharedForCausalLM, config=transformers.GraniteMoeSharedConfig, fields=GRANITE_MOE,
                             prompts=(1, 9, 40, 150), targets="all-linear",
                             parameters=["block_sparse_moe.router.weight", "block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"]),
+    "tiny-granite-h": dict(model=transformers.GraniteMoeHybridForCausalLM, config=transformers.GraniteMoeHybridConfig, fields=GRANITE_HYBRID,
+                           prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-granite-h-moe": dict(model=transformers.GraniteMoeHybridForCausalLM, config=transformers.GraniteMoeHybridConfig,
+                               fields=GRANITE_HYBRID_MOE, prompts=(1, 9, 40, 150), targets="all-linear",
+                               parameters=["block_sparse_moe.router.weight", "block_sparse_moe.experts.gate_up_proj",
+                                           "block_sparse_moe.experts.down_proj"]),
     "tiny-llama4": dict(model=transformers.Llama4ForCausalLM, config=transformers.Llama4TextConfig, fields=LLAMA4, prompts=(1, 9, 40, 150),
                         targets=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
     "tiny-ernie4_5moe": dict(model=transformers.Ernie4_5_MoeForCausalLM, config=transformers.Ernie4_5_MoeConfig, fields=ERNIE_MOE,

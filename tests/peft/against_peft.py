@@ -52,7 +52,7 @@ class Parts:
 
         self.attention = leaves(".self_attn.")
         self.mlp = [name for kind in (".mlp.", ".shared_mlp.", ".feed_forward.") for name in leaves(kind) if name != "router"]
-        self.linear = self.attention + self.mlp + leaves(".per_layer_")
+        self.linear = self.attention + self.mlp + leaves(".per_layer_") + leaves(".linear_attn.") + leaves(".mamba.")
         of_layers = [name.split(".")[-1] for name, _ in model.named_modules() if ".layers." in name and name.endswith("layernorm")]
         self.norms = [of_layers[0], "norm"]
         stacked = [name.split(".layers.")[1].split(".", 1)[1] for name, _ in model.named_parameters()
@@ -70,7 +70,7 @@ def draw_targets(rnd, parts, layers):
         (some, "+".join(some)),
         (parts.linear, "all by name"),
         ("all-linear", "all-linear"),
-        (r".*\.(self_attn|mlp)\.(%s)" % "|".join(some), "regex " + "|".join(some)),
+        (r".*\.(self_attn|mlp|shared_mlp|linear_attn|mamba)\.(%s)" % "|".join(some), "regex " + "|".join(some)),
         (r"model\.layers\.[%s]\..*_proj" % "".join(map(str, rnd.sample(range(layers), 2))), "regex of layers"),
         ([f"layers.{rnd.randrange(layers)}.self_attn.{rnd.choice(parts.attention)}", last], "suffix paths"),
     ])

@@ -46,6 +46,7 @@ TEST(ToolFormats, AreKnownByTemplateAndByName) {
       {"tools <|tool_calls_section_begin|>", ToolFormat::kKimiK2},
       {"tools <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", ToolFormat::kDeepSeekV31},
       {"tools <|start_of_role|>assistant<|tool_call|>", ToolFormat::kGranite},
+      {"tools <|start_of_role|>assistant<|end_of_role|><tool_call>\n{", ToolFormat::kHermes},  // Granite 4
       {"tools <|tool|><|tool_call|>", ToolFormat::kPhi4Mini},
       {"tools <minimax:tool_call>\n<invoke name=x>", ToolFormat::kMiniMaxM2},
       {"tools <seed:tool_call>\n<function=x>", ToolFormat::kSeedOss},
