@@ -76,7 +76,8 @@ TEST_P(StateCache, IsTold) {
   EXPECT_THAT(notes, ::testing::Contains(::testing::HasSubstr("states: 128 places of ")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StateCache, ::testing::Values("tiny-qwen3-5", "tiny-qwen3-next", "tiny-granite-h", "tiny-granite-h-moe"),
+INSTANTIATE_TEST_SUITE_P(Models, StateCache,
+                         ::testing::Values("tiny-qwen3-5", "tiny-qwen3-next", "tiny-granite-h", "tiny-granite-h-moe"),
                          [](const auto& tested) {
                            std::string name = std::string(tested.param).substr(5);
                            std::replace(name.begin(), name.end(), '-', '_');

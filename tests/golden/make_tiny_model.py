@@ -148,11 +148,11 @@ GRANITE_HYBRID = dict(
     hidden_size=32, intermediate_size=64, shared_intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
     vocab_size=VOCABULARY, max_position_embeddings=512, position_embedding_type="nope", rope_theta=10000.0, rope_scaling=None,
     rms_norm_eps=1e-5, attention_bias=False, embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4,
-    logits_scaling=0.5, layer_types=["mamba", "mamba", "attention", "mamba"], mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=2,
+    logits_scaling=0.5, layer_types=["mamba", "mamba", "attention", "mamba"], mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=2,
     mamba_d_state=24, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=256, mamba_conv_bias=True, mamba_proj_bias=False,
     num_local_experts=0, num_experts_per_tok=0, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 GRANITE_HYBRID_MOE = dict(
-    GRANITE_HYBRID, hidden_size=64, intermediate_size=32, shared_intermediate_size=48, position_embedding_type="rope", mamba_n_heads=8,
+    GRANITE_HYBRID, hidden_size=64, intermediate_size=32, shared_intermediate_size=48, position_embedding_type="rope", mamba_d_head=16,
     mamba_n_groups=1, mamba_d_state=40, mamba_d_conv=3, mamba_proj_bias=True, num_local_experts=8, num_experts_per_tok=3,
     tie_word_embeddings=False)
 

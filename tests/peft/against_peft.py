@@ -55,6 +55,7 @@ class Parts:
         self.linear = self.attention + self.mlp + leaves(".per_layer_") + leaves(".linear_attn.") + leaves(".mamba.")
         of_layers = [name.split(".")[-1] for name, _ in model.named_modules() if ".layers." in name and name.endswith("layernorm")]
         self.norms = [of_layers[0], "norm"]
+        self.convolves = any(name.endswith("conv1d.bias") for name, _ in model.named_parameters())  # whose biases stay the base's
         stacked = [name.split(".layers.")[1].split(".", 1)[1] for name, _ in model.named_parameters()
                    if name.endswith((".experts.gate_up_proj", ".experts.down_proj", "mlp.gate.weight", "mlp.router.weight",
                                      "block_sparse_moe.router.weight", ".router.proj.weight"))]
@@ -105,7 +106,8 @@ def draw_config(rnd, config, parts):
             with_chance(0.5, "layers_pattern", layers_pattern="layers")
     if not dora and not stacked:
         with_chance(0.15, "lora_bias", lora_bias=True)
-        with_chance(0.15, "bias all", bias="all")
+        if not parts.convolves:
+            with_chance(0.15, "bias all", bias="all")
     with_chance(0.1, "bias lora_only", bias="lora_only")
     if targets == "all-linear" or (isinstance(targets, list) and len(targets) > 2):
         with_chance(0.2, "exclude_modules", exclude_modules=rnd.choice([rnd.sample(parts.linear, 2), r".*layers\.1\..*"]))
