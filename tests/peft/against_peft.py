@@ -48,13 +48,14 @@ class Parts:
     def __init__(self, model):
         def leaves(kind):
             return list(dict.fromkeys(name.split(".")[-1] for name, module in model.named_modules()
-                                      if isinstance(module, torch.nn.Linear) and kind in name))
+                                      if isinstance(module, torch.nn.Linear) and kind in name and ".indexer." not in name))
 
         self.attention = leaves(".self_attn.")
         self.mlp = [name for kind in (".mlp.", ".shared_mlp.", ".feed_forward.") for name in leaves(kind) if name != "router"]
         self.linear = self.attention + self.mlp + leaves(".per_layer_") + leaves(".linear_attn.") + leaves(".mamba.")
         of_layers = [name.split(".")[-1] for name, _ in model.named_modules() if ".layers." in name and name.endswith("layernorm")]
         self.norms = [of_layers[0], "norm"]
+        self.idle = r".*\.indexer\..*" if any(".indexer." in name for name, _ in model.named_modules()) else None  # refused
         self.convolves = any(name.endswith("conv1d.bias") for name, _ in model.named_parameters())  # whose biases stay the base's
         stacked = [name.split(".layers.")[1].split(".", 1)[1] for name, _ in model.named_parameters()
                    if name.endswith((".experts.gate_up_proj", ".experts.down_proj", "mlp.gate.weight", "mlp.router.weight",
@@ -130,6 +131,8 @@ def draw_config(rnd, config, parts):
     # Latent attention moves kv_b_proj to the rows that look: it has one adapter for all tokens of a sequence.
     if not dora and len(kinds) == 2 and "kv_b_proj" not in parts.linear:
         with_chance(0.4, "aLoRA", alora_invocation_tokens=[rnd.randrange(10, 400) for _ in range(rnd.randint(1, 3))])
+    if parts.idle:
+        args["exclude_modules"] = parts.idle
     return args, kinds
 
 
@@ -220,10 +223,13 @@ def draw_prompts(rnd, config, invocation):
 
 
 @torch.no_grad()
-def answer(model, prompt):
-    """Greedy tokens and, of each step, the log-probabilities of the ten likeliest."""
+def answer(model, prompt, invocation=None):
+    """Greedy tokens and, of each step, the log-probabilities of the ten likeliest. An answer that says the invocation ends there: PEFT
+    would look for it anew in prompt and answer, and act from there on."""
     ids, steps = list(prompt), []
     for _ in range(STEPS):
+        if invocation and steps and ids[-len(invocation):] == invocation:
+            break
         logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
         top = torch.topk(torch.log_softmax(logits, -1), 10)
         steps.append(dict(zip(top.indices.tolist(), top.values.tolist())))
@@ -252,7 +258,7 @@ def make_case(base, parts, folder, rnd):
         for prompt in prompts:
             for i in range(0, min(len(prompt), 2 * own), 2):
                 prompt[i] = base.config.vocab_size + i // 2
-        case = {"kinds": kinds, "prompts": prompts, "answers": [answer(model, prompt) for prompt in prompts]}
+        case = {"kinds": kinds, "prompts": prompts, "answers": [answer(model, prompt, invocation) for prompt in prompts]}
         return case | {"effect": max(effect(resized(base, own), prompt, wanted) for prompt, wanted in zip(prompts, case["answers"]))}
     except (ValueError, TypeError, NotImplementedError, KeyError, IndexError, AttributeError, RuntimeError) as error:
         print(f"  PEFT refuses {', '.join(kinds)}: {str(error).splitlines()[0][:140]}")
@@ -302,7 +308,8 @@ def run_choral(choral, model_dir, folder, cases):
 
 def check_model(args, model_dir, folder, rnd):
     """How many adapters did not hold, of how many."""
-    base = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+    model_class = getattr(transformers, transformers.AutoConfig.from_pretrained(model_dir).architectures[0])  # not all are an AutoModel's
+    base = model_class.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     parts = Parts(base)
     print(f"{model_dir.name}: {args.adapters} adapters")
     prompts = draw_prompts(rnd, base.config, None)
