@@ -37,7 +37,7 @@ void norm_head(float* x, int64_t count, float eps, float scale) {
   if (i < count) store_tail(hn::Mul(load_tail(x + i, count - i), factor), x + i, count - i);
 }
 
-// One vector of a block's columns.
+// Some of a block's columns.
 struct DeltaColumns {
   float* state;
   int64_t key_dim, columns;
@@ -46,8 +46,8 @@ struct DeltaColumns {
   HWY_INLINE void operator()(int64_t column, Access access) const {
     const F32 f;
     const VF decay = hn::Set(f, t.decay);
-    const VF seen = hn::Mul(decay, seen_by(t.k, key_dim, StateRows<Access>{state + column, columns, access}));
-    const VF delta = hn::Mul(hn::Set(f, t.beta), hn::Sub(access.load(t.v + column), seen));
+    const auto seen = times(decay, seen_by(t.k, key_dim, StateRows<Access>{state + column, columns, access}));
+    const auto delta = times(hn::Set(f, t.beta), minus(access.load(t.v + column), seen));
     const UpdatedRows<Access> rows{state + column, columns, access, t.k, delta, decay};
     access.store(seen_by(t.q, key_dim, rows), t.out + column);
   }

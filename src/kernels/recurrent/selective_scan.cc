@@ -26,7 +26,7 @@ namespace choral::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// One vector of a block's columns.
+// Some of a block's columns.
 struct ScanColumns {
   float* state;
   int64_t state_dim, columns;
@@ -34,9 +34,9 @@ struct ScanColumns {
   template <class Access>
   HWY_INLINE void operator()(int64_t column, Access access) const {
     const F32 f;
-    const VF x = access.load(t.x + column), delta = hn::Mul(hn::Set(f, t.step), x);
+    const auto x = access.load(t.x + column), delta = times(hn::Set(f, t.step), x);
     const UpdatedRows<Access> rows{state + column, columns, access, t.b, delta, hn::Set(f, t.decay)};
-    access.store(hn::MulAdd(hn::Set(f, t.skip), x, seen_by(t.c, state_dim, rows)), t.out + column);
+    access.store(times_plus(hn::Set(f, t.skip), x, seen_by(t.c, state_dim, rows)), t.out + column);
   }
 };
 
