@@ -9,6 +9,7 @@ namespace choral::models {
 namespace {
 
 constexpr io::IntRange kMambaSize{1, 1 << 16}, kMambaTaps{2, kernels::CausalConv::kMostTaps};
+constexpr int64_t kMostChannels = 1 << 20;  // of a convolution
 
 Result<bool> read_rotates(const io::ConfigMap& config) {
   CHORAL_TRY(const std::string type, config.get_string_or("position_embedding_type", "nope"));
@@ -68,6 +69,11 @@ Result<Mamba2Spec> read_mamba2_spec(const io::ConfigMap& config, const DecoderSp
   CHORAL_TRY(layer.head_dim, read_head_dim(config, expand * decoder.hidden, layer.heads));
   if (layer.heads % layer.groups != 0) {
     return corrupt("{} ({}) is no multiple of mamba_n_groups ({})", config.path_of("mamba_n_heads"), layer.heads, layer.groups);
+  }
+  const int64_t channels = expand * decoder.hidden + 2 * layer.groups * layer.state_dim;
+  if (channels > kMostChannels) {
+    return too_large("{}: the convolution of a layer has {} channels; {} are the most", config.path_of("mamba_d_state"), channels,
+                     kMostChannels);
   }
   if (decoder.hidden_act != "silu") {
     return unsupported("{} is '{}'; the convolutions of this family take silu", config.path_of("hidden_act"),

@@ -104,6 +104,7 @@ TEST_F(ModelsTest, WhatMambaLayersCannotDoIsNamed) {
        {std::pair(R"("mamba_d_conv": 17)", "mamba_d_conv"),
         std::pair(R"("mamba_d_head": 15)", "8 heads of 15 are not mamba_expand times hidden_size, 128"),
         std::pair(R"("mamba_d_head": "much")", "mamba_d_head"), std::pair(R"("hidden_act": "gelu")", "silu"),
+        std::pair(R"("mamba_expand": 64, "mamba_d_head": 1000000)", "mamba_d_head"),
         std::pair(R"("position_embedding_type": "alibi")", "'alibi'; known: nope, rope"),
         std::pair(R"("time_step_limit": [1])", "two numbers are wanted"),
         std::pair(R"("time_step_limit": [1, 0.5])", "the first is more than the second"),
@@ -115,6 +116,10 @@ TEST_F(ModelsTest, WhatMambaLayersCannotDoIsNamed) {
   std::string odd = granite_hybrid();
   odd.replace(odd.find("\"mamba_n_groups\": 2"), 19, "\"mamba_n_groups\": 3");
   EXPECT_NE(make(odd).status().message().find("no multiple of mamba_n_groups (3)"), std::string::npos);
+  std::string large = granite_hybrid();
+  large.replace(large.find("\"mamba_d_state\": 24"), 19, "\"mamba_d_state\": 65536")
+      .replace(large.find("\"mamba_n_groups\": 2"), 19, "\"mamba_n_groups\": 8");
+  EXPECT_NE(make(large).status().message().find("1048704 channels; 1048576 are the most"), std::string::npos);
   for (std::string types : {R"("mamba", "full_attention", "full_attention", "full_attention")",
                             R"("linear_attention", "linear_attention", "linear_attention", "linear_attention")"}) {
     std::string other = granite_hybrid();

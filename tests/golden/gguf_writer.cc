@@ -364,7 +364,8 @@ class Metadata {
     if (has_mamba2(config_)) {
       std::vector<uint32_t> kv_heads;
       for (const auto& type : config_.at("layer_types")) {
-        kv_heads.push_back(type.get<std::string>().ends_with("attention") && type != "linear_attention" ? count("num_key_value_heads") : 0);
+        kv_heads.push_back(
+            type.get<std::string>().ends_with("attention") && type != "linear_attention" ? count("num_key_value_heads") : 0);
       }
       list("attention.head_count_kv", kv_heads);
     } else {
