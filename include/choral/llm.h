@@ -288,6 +288,9 @@ class CHORAL_API ResponseStream {
   virtual AnswerFacts facts() const = 0;
   // What the answer goes on with, from the beginning on; nothing once wait() gave it.
   virtual std::vector<int32_t> prompt_token_ids() const = 0;
+  // Of each answer that goes on behind given tokens these and their text, with its index; no event has them. Nothing once wait()
+  // gave it.
+  virtual std::vector<StreamEvent> given() const = 0;
   virtual void cancel() = 0;
   virtual const Status& status() const = 0;
   // Waits for the end and gives everything, pieces already taken by next() included. Call it once; it leaves nothing to read.

@@ -88,6 +88,12 @@ struct ThoughtLimit {
   bool open = false;                     // the prompt began them
 };
 
+// The beginning of an answer that was given before: this one goes on behind it, as if it had never been cut off.
+struct GivenAnswer {
+  std::vector<int32_t> token_ids = {};  // all of them, in order
+  bool ended = false;                   // its end was told too
+};
+
 struct Request {
   std::string id = {};  // chosen by the caller; empty = given by the engine
   // Exactly one of the next four says what to continue.
@@ -117,6 +123,15 @@ struct Request {
   bool classes = false;
 
   bool gives_text() const { return !embedding && !classes; }
+
+  // Of each of the n answers what was given of it before; those that are missing begin. The rest is what the undisturbed answer
+  // would have had, to the bit, if seed, prompt, adapters and all that rules it are the same: counts of tokens begin with the
+  // answer, not with the rest. With best_of above n there is none.
+  std::vector<GivenAnswer> given = {};
+  // Of what the answer began with, SHA-256 in hex or its first digits: of the prompt's token ids (32 bits each, little-endian),
+  // and of the contents of `adapters`, in order. With others it does not go on. Empty or absent: with any.
+  std::string given_prompt = {};
+  std::optional<std::vector<std::string>> given_adapters = {};
 
   SamplingParams sampling = {};
   int priority = 0;             // lower = earlier
@@ -156,6 +171,9 @@ struct Completion {
   FinishReason finish_reason = FinishReason::kNone;
   std::string stop_reason;        // the stop string or token id that ended it
   bool stopped_by_token = false;  // it is an id
+  // What the request brought of it, and its text as far as that was certain. All the above is of the rest.
+  std::vector<int32_t> given_token_ids;
+  std::string given_text;
 };
 
 // An adapter that an answer is made with, and which content of its name.
@@ -166,14 +184,15 @@ struct AnswerAdapter {
   float scale = 1.0f;
 };
 
-// What is known of an answer so far: `prompt_tokens` at once, the rest from its first step on.
+// What is known of an answer so far: `prompt_tokens` and `seed` at once, the rest from its first step on.
 struct AnswerFacts {
   int prompt_tokens = 0;
+  uint64_t seed = 0;                    // the request's, or the one that was drawn for it: with it the answer is the same
   int cached_tokens = 0;                // of them, served from the prefix cache; with several completions: for the first one
   std::vector<AnswerAdapter> adapters;  // as the request names them; empty: the base
   bool begun = false;                   // one of its completions was in a step
   double queue_s = 0;                   // until then it waited for a place in a batch
-  int64_t made_tokens = 0;              // by all completions so far, those included that best_of keeps back
+  int64_t made_tokens = 0;              // by all completions so far, those included that best_of keeps back; none that were given
   bool adapter_unusable = false;  // it failed by what an adapter's files hold, or by their absence: the request may be right
 };
 

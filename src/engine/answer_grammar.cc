@@ -13,6 +13,7 @@ AnswerGrammar::AnswerGrammar(std::unique_ptr<text::GrammarMatcher> matcher, int3
       end_ids_(std::move(end_ids)),
       banned_ids_(std::move(banned_ids)),
       mask_((static_cast<size_t>(vocab) + 31) / 32) {
+  due_.reserve(1);
   renew_mask();
 }
 
@@ -49,13 +50,32 @@ void AnswerGrammar::renew_mask() {
 Status AnswerGrammar::accept(int32_t token) {
   CHORAL_CHECK(!is_due(), "a token came before the mask behind the one before it");
   if (is_end(token) && complete_) return {};  // the answer is over
-  due_token_ = token;
+  due_.push_back(token);
+  return is_bounded() ? advance() : Status();
+}
+
+Status AnswerGrammar::give(std::vector<int32_t> tokens) {
+  CHORAL_CHECK(!is_due(), "an answer's given tokens come first");
+  due_ = std::move(tokens);
+  due_are_given_ = true;
   return is_bounded() ? advance() : Status();
 }
 
 Status AnswerGrammar::advance() {
-  const int32_t token = std::exchange(due_token_, kNone);
-  if (!matcher_->accept(token)) return internal_error("token {} was sampled, which the answer's grammar does not allow", token);
+  const bool are_given = std::exchange(due_are_given_, false);
+  size_t place = 0;
+  for (const int32_t token : due_) {
+    // Behind the end nothing may follow, which whoever brings the tokens has seen to.
+    const bool is_over = are_given && is_end(token) && matcher_->complete();
+    if (!is_over && !matcher_->accept(token)) {
+      due_.clear();
+      if (!are_given) return internal_error("token {} was sampled, which the answer's grammar does not allow", token);
+      return invalid_argument(
+          "the given answer does not keep to its form: token {}, {}, is none that structured_output allows there", place, token);
+    }
+    ++place;
+  }
+  due_.clear();
   renew_mask();
   if (finished_ || any_allowed()) return {};
   return unsupported("the answer cannot go on: no token of this model continues it as structured_output asks");

@@ -33,8 +33,11 @@ class AnswerGrammar {
   std::span<const uint32_t> mask() const { return mask_; }
   // The token that was sampled; its errors are advance()'s, unless that is left to do.
   Status accept(int32_t token);
-  // The last token waits for advance(): neither the mask nor finished() speak of it yet.
-  bool is_due() const { return due_token_ != kNone; }
+  // The tokens that the answer begins with, before any other: as accept() of each. Masks in between are not made. What is wrong
+  // with them is invalid_argument.
+  Status give(std::vector<int32_t> tokens);
+  // Tokens wait for advance(): neither the mask nor finished() speak of it yet.
+  bool is_due() const { return !due_.empty(); }
   bool is_bounded() const { return matcher_->is_bounded(); }
   // internal: the mask did not allow the token. unsupported: no token can follow, and the answer is not complete.
   Status advance();
@@ -44,8 +47,6 @@ class AnswerGrammar {
   MaskAccount account;  // the engine thread's, always
 
  private:
-  static constexpr int32_t kNone = -1;
-
   AnswerGrammar(std::unique_ptr<text::GrammarMatcher> matcher, int32_t vocab, std::vector<int32_t> end_ids,
                 std::vector<int32_t> banned_ids);
   bool is_end(int32_t token) const;
@@ -56,7 +57,8 @@ class AnswerGrammar {
   std::unique_ptr<text::GrammarMatcher> matcher_;
   std::vector<int32_t> end_ids_, banned_ids_;
   std::vector<uint32_t> mask_;
-  int32_t due_token_ = kNone;
+  std::vector<int32_t> due_;
+  bool due_are_given_ = false;
   bool complete_ = false;
   bool finished_ = false;
 };

@@ -9,8 +9,6 @@
 namespace choral::engine {
 namespace {
 
-bool contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
-
 PositionLogprobs position_logprobs(const StepOutput& output, const SampledToken& sampled) {
   PositionLogprobs out;
   out.chosen = {sampled.token, sampled.logprob};
@@ -31,7 +29,7 @@ AnswerWriter::AnswerWriter(sched::Scheduler& scheduler, Clock clock, int max_num
 
 void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, double now) {
   accepted_.clear();
-  Ending ending;
+  AnswerEnding ending;
   for (auto& token : sampled) {
     if (token.status.code() == Code::kInternal) ++corrupted_;
     if (token.status.ok() && request.grammar != nullptr) token.status = request.grammar->accept(token.token);
@@ -46,45 +44,29 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
       accepted_.push_back(token.token);
       ending = keep_token(request, output, token);
     }
-    if (ending.reason != sched::FinishReason::kNone) break;
+    if (!ending.goes_on()) break;
   }
   scheduler_.commit(request, accepted_);
   generated_tokens_ += std::ssize(accepted_);
-  if (ending.reason == sched::FinishReason::kNone) return;
-  const bool by_token = ending.is_stop_token && !ending.stop_reason.empty();
-  finish(request, ending.reason, std::move(ending.stop_reason), by_token);
+  if (!ending.goes_on()) finish(request, std::move(ending));
 }
 
 // The last of accepted_.
-AnswerWriter::Ending AnswerWriter::keep_token(EngineRequest& request, const StepOutput& output, const SampledToken& sampled) {
-  const bool may_stop = request.output_count() + std::ssize(accepted_) >= request.params.min_tokens;
-  Ending ending = ending_of(request, sampled.token, may_stop);
-  const bool goes_on = ending.reason == sched::FinishReason::kNone;
+AnswerEnding AnswerWriter::keep_token(EngineRequest& request, const StepOutput& output, const SampledToken& sampled) {
+  const int64_t count = request.output_count() + std::ssize(accepted_);
+  AnswerEnding ending = ending_by_token(request, sampled.token, count);
+  if (ending.goes_on()) ending = ending_behind(request, count);
   // A stop string may end it, and the log-probabilities are the step's, which the next one writes over.
-  if (goes_on && !request.text.has_stops() && !request.params.logprobs) {
+  if (ending.goes_on() && !request.text.has_stops() && !request.params.logprobs) {
     news_.push_back({&request, sampled.token, sampled.logprob});
     return ending;
   }
-  if (!goes_on) write_news_of(request);
-  if (!ending.is_stop_token || request.params.include_stop_str_in_output) {
-    if (request.text.push(sampled.token, may_stop)) ending = {sched::FinishReason::kStop, request.text.matched_stop()};
-  }
+  if (!ending.goes_on()) write_news_of(request);
+  take_text(request, sampled.token, count, ending);
   if (request.params.logprobs) request.response->add_logprobs(request.index, position_logprobs(output, sampled));
   request.response->add_token(request.index, sampled.token, sampled.logprob, request.text.take_released());
-  if (ending.reason == sched::FinishReason::kNone) news_.push_back({&request});
+  if (ending.goes_on()) news_.push_back({&request});
   return ending;
-}
-
-// Of the last of accepted_, whatever its text.
-AnswerWriter::Ending AnswerWriter::ending_of(const EngineRequest& request, int32_t token, bool may_stop) const {
-  if (may_stop && contains(request.stop_ids, token)) {
-    const bool is_own = contains(request.params.stop_token_ids, token);
-    return {sched::FinishReason::kStop, is_own ? std::to_string(token) : "", true};
-  }
-  if (request.grammar != nullptr && request.grammar->is_due()) return {};  // settle() says
-  if (request.grammar != nullptr && request.grammar->finished()) return {sched::FinishReason::kStop};
-  if (request.token_count() + std::ssize(accepted_) >= request.max_length) return {sched::FinishReason::kLength};
-  return {};
 }
 
 void AnswerWriter::settle(EngineRequest& request, Status status) {
@@ -142,13 +124,9 @@ void AnswerWriter::give_pooled(EngineRequest& request, std::span<const float> va
   finish(request, sched::FinishReason::kStop);
 }
 
-void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason, bool by_token) {
+void AnswerWriter::finish(EngineRequest& request, AnswerEnding ending) {
   write_news_of(request);
-  // The last held-back text may complete a stop string.
-  if (!request.text.stopped() && request.text.finish() && reason == sched::FinishReason::kLength) {
-    reason = sched::FinishReason::kStop;
-    stop_reason = request.text.matched_stop();
-  }
+  end_text(request, ending);
   request.response->add_text(request.index, request.text.take_released());
   const double now = clock_();
   const RequestMetrics metrics{
@@ -156,8 +134,9 @@ void AnswerWriter::finish(EngineRequest& request, sched::FinishReason reason, st
       .first_token_s = request.first_token_s > 0 ? request.first_token_s - request.submitted_s : 0,
       .total_s = now - request.submitted_s,
       .preemptions = request.preemption_count};
-  request.response->finish(request.index, reason, std::move(stop_reason), metrics, by_token);
-  end(request, reason);
+  const bool by_token = ending.by_token();
+  request.response->finish(request.index, ending.reason, std::move(ending.stop_reason), metrics, by_token);
+  end(request, ending.reason);
 }
 
 // Many records note a request's end, and all of them must.

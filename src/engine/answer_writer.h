@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/answer_ending.h"
 #include "engine/engine_request.h"
 #include "engine/step_output.h"
 #include "sched/scheduler.h"
@@ -27,7 +28,7 @@ class AnswerWriter {
   void settle(EngineRequest& request, Status status);
   // What ends a request for an embedding or for classes.
   void give_pooled(EngineRequest& request, std::span<const float> values);
-  void finish(EngineRequest& request, sched::FinishReason reason, std::string stop_reason = "", bool by_token = false);
+  void finish(EngineRequest& request, sched::FinishReason reason) { finish(request, AnswerEnding{reason}); }
   // Of one request. Where its answer stopped is not known, so nothing is added to it.
   void fail(EngineRequest& request, Status status);
 
@@ -38,12 +39,6 @@ class AnswerWriter {
   int64_t corrupted() const { return corrupted_; }  // answers of which a row of logits held no numbers
 
  private:
-  // How a token ends the answer; kNone: not.
-  struct Ending {
-    sched::FinishReason reason = sched::FinishReason::kNone;
-    std::string stop_reason = {};
-    bool is_stop_token = false;  // its text is not the answer's, unless asked for
-  };
   // What waits for hand_out(): readers to be told and, unless it was written already, a token.
   struct News {
     EngineRequest* request = nullptr;
@@ -51,8 +46,8 @@ class AnswerWriter {
     float logprob = 0;
   };
   static constexpr int32_t kWritten = -1;
-  Ending keep_token(EngineRequest& request, const StepOutput& output, const SampledToken& sampled);
-  Ending ending_of(const EngineRequest& request, int32_t token, bool may_stop) const;
+  void finish(EngineRequest& request, AnswerEnding ending);
+  AnswerEnding keep_token(EngineRequest& request, const StepOutput& output, const SampledToken& sampled);
   void end(EngineRequest& request, sched::FinishReason reason);
   static void write(const News& news);
   void write_news_of(const EngineRequest& request);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/thread.h"
+#include "engine/given_answer.h"
 
 namespace choral::engine {
 namespace {
@@ -34,7 +35,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
       writer_(scheduler_, clock_, config.max_num_seqs),
-      masks_(config.max_num_seqs, mask_limits),
+      masks_(config.max_num_seqs + config.max_waiting, mask_limits),  // given tokens wait for theirs in the queue
       devices_work_beside_(executor_->on_wait([this] { hand_out(); })),
       heartbeat_(clock_) {
   publish_stats();
@@ -222,8 +223,12 @@ Status EngineCore::take(std::unique_ptr<sched::Request>& request) {
   }
   const auto& grammar = engine_request(*request).grammar;
   if (grammar != nullptr && !grammar->is_bounded()) CHORAL_RETURN_IF_ERROR(masks_.start());
-  engine_request(*request).described_adapters = residency_.describe(engine_request(*request));
-  return scheduler_.add(std::move(request));
+  EngineRequest& known = engine_request(*request);
+  known.described_adapters = residency_.describe(known);
+  CHORAL_RETURN_IF_ERROR(check_given_adapters(known.given_adapters, known.described_adapters));
+  CHORAL_RETURN_IF_ERROR(scheduler_.add(std::move(request)));
+  if (known.grammar != nullptr && !known.sits_out && known.grammar->is_due()) masks_.post(known);
+  return {};
 }
 
 void EngineCore::retry_parked() {
@@ -237,7 +242,7 @@ void EngineCore::readmit_stranded() {
   if (!residency_.take_may_be_stranded()) return;
   std::vector<sched::Request*> stranded;
   for (auto* request : scheduler_.waiting()) {
-    if (residency_.is_stranded(engine_request(*request))) stranded.push_back(request);
+    if (!request->sits_out && residency_.is_stranded(engine_request(*request))) stranded.push_back(request);
   }
   for (auto* waiting : stranded) {
     std::unique_ptr<EngineRequest> request(&engine_request(*scheduler_.withdraw(*waiting).release()));

@@ -46,10 +46,11 @@ struct EngineRequest : sched::Request {
 
   std::vector<VersionUse> adapters;  // as named; empty: the base
   std::string cache_salt;
-  sched::Voice* voice = nullptr;                  // what they are, from AdapterResidency::arrive() to release() or leave()
-  Status adapter_status;                          // why they cannot be had
-  bool adapter_unusable = false;                  // that is what the files of one of them say
-  std::vector<AnswerAdapter> described_adapters;  // what they are, once they are known, for the answer's reader
+  sched::Voice* voice = nullptr;  // what they are, from AdapterResidency::arrive() to release() or leave()
+  Status adapter_status;          // why they cannot be had
+  bool adapter_unusable = false;  // that is what the files of one of them say
+  std::optional<std::vector<std::string>> given_adapters;  // Request's
+  std::vector<AnswerAdapter> described_adapters;           // what they are, once they are known, for the answer's reader
 
   int index = 0;  // of the completion
   OutputText text;
@@ -62,7 +63,7 @@ struct EngineRequest : sched::Request {
   double first_token_s = 0;    // 0 = none yet
 };
 
-// The completions of one public request and the answer they share.
+// The completions of one public request and the answer they share. Those that their given tokens end are in the answer alone.
 struct AdmittedRequest {
   std::vector<std::unique_ptr<EngineRequest>> completions;
   std::shared_ptr<Response> response;

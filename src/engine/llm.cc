@@ -53,6 +53,7 @@ class EngineStream : public ResponseStream {
   void on_ready(std::function<void()> callback) override { response_->on_ready(std::move(callback)); }
   AnswerFacts facts() const override { return response_->facts(); }
   std::vector<int32_t> prompt_token_ids() const override { return response_->prompt_token_ids(); }
+  std::vector<StreamEvent> given() const override { return response_->given(); }
   void cancel() override {
     if (const auto core = core_.lock()) core->cancel(ids_);  // once: the core takes them
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/given_answer.h"
 #include "engine/prompt_length.h"
 #include "engine/sampling_check.h"
 #include "text/encode_budget.h"
@@ -81,8 +82,11 @@ Result<std::vector<kernels::TokenBias>> biases_of(const SamplingParams& params, 
 int32_t least_answer(const Request& request) { return request.gives_text() ? 1 : 0; }
 
 // The highest id that a request names.
-int32_t highest_token(std::span<const int32_t> prompt, const SamplingParams& params) {
+int32_t highest_token(std::span<const int32_t> prompt, const SamplingParams& params, std::span<const GivenAnswer> given) {
   int32_t highest = -1;
+  for (const auto& answer : given) {
+    for (const int32_t id : answer.token_ids) highest = std::max(highest, id);
+  }
   for (const auto ids :
        {prompt, std::span<const int32_t>(params.stop_token_ids), std::span<const int32_t>(params.allowed_token_ids),
         std::span<const int32_t>(params.logprob_token_ids)}) {
@@ -303,6 +307,7 @@ Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const Req
   const SamplingParams& params = wish.params;
   CHORAL_RETURN_IF_ERROR(check_sampling(params, wish.vocab));
   CHORAL_RETURN_IF_ERROR(check_timeouts(request));
+  if (!request.given.empty()) CHORAL_RETURN_IF_ERROR(check_given(request, params, wish.vocab));
   if (tokens.eos_id) wish.end_ids.push_back(*tokens.eos_id);
   wish.rule = sampling_rule_of(params);
   CHORAL_RETURN_IF_ERROR(add_texts(wish));
@@ -348,6 +353,8 @@ Result<std::vector<AdmittedRequest>> RequestReader::read_each(Request request, s
   if (prompts.empty() || forms_given(request) != 0)
     return invalid_argument("give at least one prompt, beside a request without any; {} were given, and the request has {}",
                             prompts.size(), forms_given(request));
+  if (!request.given.empty() && prompts.size() > 1)
+    return invalid_argument("continue_token_ids: an answer goes on with one prompt, and there are {}", prompts.size());
   CHORAL_TRY(Wish wish, read_wish(request, tokens));
   std::vector<ReadPrompt> read;
   int64_t logprobs = 0;
@@ -378,6 +385,7 @@ Result<std::vector<AdmittedRequest>> RequestReader::read_each(Request request, s
 }
 
 Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish& wish, ReadPrompt prompt, std::string id) {
+  CHORAL_RETURN_IF_ERROR(check_given_prompt(request.given_prompt, prompt.tokens));
   const SamplingParams& params = wish.params;
   const int made = completions_made(params);
   const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(made));
@@ -389,6 +397,7 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
                           .best = made > params.n ? params.n : 0,
                           .expected_tokens = room_tokens,
                           .with_logprobs = params.logprobs.has_value(),
+                          .seed = seed,
                           .gives_text = request.gives_text()};
   admitted.response = std::make_shared<Response>(std::move(id), prompt.tokens, form);
   SamplingParams kept = params;  // many times: without what a completion keeps in another form
@@ -399,7 +408,7 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
   kept.dry_sequence_breakers.clear();
   kept.allowed_token_ids.clear();
   kept.logprob_token_ids.clear();
-  const int32_t highest = highest_token(prompt.tokens, params);
+  const int32_t highest = highest_token(prompt.tokens, params, request.given);
   const auto root = cache::make_prefix_root({}, request.cache_salt);
   for (int i = 0; i < made; ++i) {
     auto completion = std::make_unique<EngineRequest>(kept, OutputText(wish.tokenizer, wish.text, room_tokens));
@@ -408,7 +417,9 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
     completion->max_tokens = prompt.max_tokens;
     completion->priority = request.priority;
     completion->in_background = request.in_background;
-    completion->wants_prompt_logprobs = params.prompt_logprobs.has_value() && i == 0;
+    const bool is_begun = static_cast<size_t>(i) < request.given.size() && !request.given[i].token_ids.empty();
+    completion->wants_prompt_logprobs =
+        params.prompt_logprobs.has_value() && i == 0 && !is_begun;  // they came with the beginning
     completion->pooling = wish.pooling;
     completion->embedding_dimensions = request.embedding_dimensions;
     completion->computes_all = wish.pooling == Pooling::kMean;
@@ -427,6 +438,11 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
     completion->response = admitted.response;
     completion->timeout_s = request.timeout_s > 0 ? request.timeout_s : limits_.timeout_s;
     completion->queue_timeout_s = request.queue_timeout_s > 0 ? request.queue_timeout_s : limits_.queue_timeout_s;
+    if (is_begun) {
+      completion->given_adapters = request.given_adapters;
+      CHORAL_TRY(const AnswerEnding ending, take_given(*completion, request.given[i]));
+      if (!ending.goes_on()) continue;
+    }
     admitted.completions.push_back(std::move(completion));
   }
   return admitted;

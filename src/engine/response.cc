@@ -37,6 +37,7 @@ double mean_logprob(const Completion& completion) {
 Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, const ResponseForm& form)
     : id_(std::move(id)), form_(form), cursors_(form.completions), open_(form.completions) {
   output_.id = id_;
+  facts_.seed = form.seed;
   facts_.prompt_tokens = static_cast<int>(prompt_token_ids.size());
   output_.prompt_token_ids = std::move(prompt_token_ids);
   output_.completions.resize(form.completions);
@@ -47,6 +48,13 @@ Response::Response(std::string id, std::vector<int32_t> prompt_token_ids, const 
     completion.text.reserve(form.expected_tokens * kTextBytesPerToken);
     if (form.with_logprobs) completion.logprobs.reserve(form.expected_tokens);
   }
+}
+
+void Response::give(int index, std::vector<int32_t> token_ids, std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  auto& completion = output_.completions[index];
+  completion.given_token_ids = std::move(token_ids);
+  completion.given_text = text;
 }
 
 void Response::begin(int cached_tokens, std::vector<AnswerAdapter> adapters, double queue_s) {
@@ -254,6 +262,19 @@ AnswerFacts Response::facts() const {
 std::vector<int32_t> Response::prompt_token_ids() const {
   const std::lock_guard lock(mutex_);
   return output_.prompt_token_ids;
+}
+
+std::vector<StreamEvent> Response::given() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<StreamEvent> all;
+  for (const auto& completion : output_.completions) {
+    if (completion.given_token_ids.empty()) continue;
+    StreamEvent& event = all.emplace_back();
+    event.index = completion.index;
+    event.text = completion.given_text;
+    event.token_ids = completion.given_token_ids;
+  }
+  return all;
 }
 
 RequestOutput Response::wait() {

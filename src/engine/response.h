@@ -23,12 +23,16 @@ struct ResponseForm {
   int best = 0;                // so many of them are given, those with the highest mean log-probability; 0 = all, as they come
   size_t expected_tokens = 0;  // of each: room for them is reserved
   bool with_logprobs = false;
+  uint64_t seed = 0;       // AnswerFacts'
   bool gives_text = true;  // false: an embedding or classes in the place of completions
 };
 
 class Response {
  public:
   Response(std::string id, std::vector<int32_t> prompt_token_ids, const ResponseForm& form);
+
+  // Before the engine has it: what the request brings of a completion, and its text.
+  void give(int index, std::vector<int32_t> token_ids, std::string_view text);
 
   // --- engine thread ---
   // One of the completions is in its first step. The facts are those of the first call.
@@ -54,6 +58,7 @@ class Response {
   void on_ready(std::function<void()> callback);
   AnswerFacts facts() const;
   std::vector<int32_t> prompt_token_ids() const;  // none after wait()
+  std::vector<StreamEvent> given() const;         // likewise
   RequestOutput wait();                           // waits for the end; may be called once
   Status status() const;
   bool finished() const;

@@ -26,6 +26,7 @@ constexpr std::string_view kBias =
     R"({"oneOf":[{"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}},)"
     R"({"type":"array","items":{"type":"array","minItems":2,"maxItems":2}}]})";
 constexpr std::string_view kStrings = R"({"type":"array","items":{"type":"string"}})";
+constexpr size_t kMostGiven = 128;  // as n
 
 // -1, as llama.cpp and vLLM write it: none, also where a flag gives one. Other negative ones are seeds of 64 bits.
 Status read_seed(std::string_view name, const Json& json, Request& r) {
@@ -145,6 +146,20 @@ Status read_effort(std::string_view name, const Json& json, Request& r) {
   return {};
 }
 
+// Of one answer its ids, or of each of several.
+Status read_given(std::string_view name, const Json& json, Request& r) {
+  r.given.clear();
+  if (!json.is_array()) return wrong_type(name, "token ids, or a list of these for each of the n answers", json);
+  if (json.empty()) return {};
+  if (!json.front().is_array()) return read_value(name, json, r.given.emplace_back().token_ids);
+  if (json.size() > kMostGiven) return too_large("'{}' has {} lists; at most {} are taken", name, json.size(), kMostGiven);
+  for (const auto& ids : json) {
+    const std::string place = fmt::format("{}[{}]", name, r.given.size());
+    CHORAL_RETURN_IF_ERROR(read_value(place, ids, r.given.emplace_back().token_ids));
+  }
+  return {};
+}
+
 Status read_truncation_side(std::string_view name, const Json& json, Request& r) {
   if (json != "left" && json != "right") return wrong_type(name, "left or right", json);
   r.truncation_side = json == "left" ? Request::TruncationSide::kLeft : Request::TruncationSide::kRight;
@@ -200,6 +215,10 @@ constexpr std::array kRequestFields{
     CHORAL_FIELD(allowed_token_ids, kIds, sampling.allowed_token_ids),
     CHORAL_FIELD(bad_words, kStrings, sampling.bad_words),
     CHORAL_FIELD(logprob_token_ids, kIds, sampling.logprob_token_ids),
+    Field<Request>{"continue_token_ids",
+                   R"({"oneOf":[{"type":"array","items":{"type":"integer","minimum":0}},)"
+                   R"({"type":"array","items":{"type":"array","items":{"type":"integer","minimum":0}},"maxItems":128}]})",
+                   read_given},
     Field<Request>{"response_format", R"({"type":"object","properties":{"type":{"type":"string"}},"required":["type"]})",
                    read_response_format},
     Field<Request>{"structured_outputs", R"({"type":"object"})", read_structured_outputs},

@@ -34,6 +34,7 @@ struct Request {
   // --- filled by the caller before add() ---
   RequestId id = 0;                    // unique among unfinished requests
   std::vector<int32_t> tokens;         // the prompt; outputs are appended
+  int32_t given_count = 0;             // the last so many of them are outputs already, which the caller brought
   int32_t max_tokens = 16;             // outputs wanted at most; the model's length ends a request too. 0: only the prompt counts
   int32_t priority = 0;                // lower = more urgent; only with Policy::kPriority
   bool in_background = false;          // less urgent than all that are not; never promoted

@@ -18,10 +18,11 @@ constexpr int32_t kMostFetchedAhead = 16;
 Status Scheduler::check_fits(const Request& request) const {
   const int32_t least_output = std::min(request.max_tokens, 1);
   const auto most_prompt = static_cast<size_t>(config_.max_model_len - least_output);
-  if (request.tokens.empty()) return invalid_argument("the prompt has no tokens; send at least one");
-  if (request.activation_token < 0 || static_cast<size_t>(request.activation_token) > request.tokens.size()) {
-    return invalid_argument("the adapter is activated at token {}, the prompt has {}", request.activation_token,
-                            request.tokens.size());
+  CHORAL_CHECK(request.given_count >= 0 && request.given_count <= request.token_count(), "more outputs are given than tokens");
+  const auto prompt_tokens = static_cast<size_t>(request.token_count() - request.given_count);
+  if (prompt_tokens == 0) return invalid_argument("the prompt has no tokens; send at least one");
+  if (request.activation_token < 0 || static_cast<size_t>(request.activation_token) > prompt_tokens) {
+    return invalid_argument("the adapter is activated at token {}, the prompt has {}", request.activation_token, prompt_tokens);
   }
   if (request.activation_token > 0 && request.prefix_root && !request.activated_root) {
     return internal_error("a request whose adapter is activated at token {} has no prefix root from there on",
@@ -35,26 +36,29 @@ Status Scheduler::check_fits(const Request& request) const {
                             request.adapter_ids.size(), config_.max_loras);
   }
   if (request.max_tokens < 0) return invalid_argument("max_tokens is {}, it must be at least 0", request.max_tokens);
-  if (request.tokens.size() > most_prompt) {
-    return too_large("the prompt has {} tokens; with max_model_len = {} at most {} are possible; shorten it",
-                     request.tokens.size(), config_.max_model_len, most_prompt);
+  if (prompt_tokens > most_prompt) {
+    return too_large("the prompt has {} tokens; with max_model_len = {} at most {} are possible; shorten it", prompt_tokens,
+                     config_.max_model_len, most_prompt);
+  }
+  if (request.given_count > request.max_tokens) {
+    return invalid_argument("{} tokens of the answer are given, max_tokens allows {}", request.given_count, request.max_tokens);
   }
   // The last output is never fed back, so it needs no place in the cache.
   const int64_t most_tokens =
-      std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens, config_.max_model_len) - least_output;
+      std::min<int64_t>(static_cast<int64_t>(prompt_tokens) + request.max_tokens, config_.max_model_len) - least_output;
   const int64_t blocks = cache_.most_blocks(most_tokens);
   if (blocks > cache_.block_count()) {
     return too_large(
         "prompt ({} tokens) and max_tokens ({}) need {} KV blocks of {} tokens, the cache has {}; shorten the prompt, lower "
         "max_tokens or give the KV cache more memory",
-        request.tokens.size(), request.max_tokens, blocks, cache_.block_tokens(), cache_.block_count());
+        prompt_tokens, request.max_tokens, blocks, cache_.block_tokens(), cache_.block_count());
   }
   return {};
 }
 
 Status Scheduler::make_room_for(Request& r) const {
   CHORAL_RETURN_IF_ERROR(check_fits(r));
-  r.prompt_count = r.token_count();
+  r.prompt_count = r.token_count() - r.given_count;
   r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
   r.tokens.reserve(r.max_length);
   r.block_tables.resize(cache_.groups());
@@ -179,11 +183,11 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   request.published_blocks = match.blocks;
   if (!request.admitted_before) {
     request.admitted_before = true;
-    request.cached_prompt_tokens = cached_tokens;
+    request.cached_prompt_tokens = std::min(cached_tokens, request.prompt_count);
     if (cache_.prefix_caching() && request.prefix_root && takes_prefix) {
-      cache_.count_query(request.prompt_count, cached_tokens);
+      cache_.count_query(request.token_count(), cached_tokens);
     }
-    FairShare::charge(request.share, kInputWeight * (request.prompt_count - cached_tokens));
+    FairShare::charge(request.share, kInputWeight * (request.token_count() - cached_tokens));
   }
   const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
                                       [this](const Request* a, const Request* b) { return more_urgent(*a, *b, config_.policy); });

@@ -18,8 +18,8 @@ from choral import LLM, SamplingParams
 
 NOT_BOUND = {
     "SamplingParams": set(),
-    # messages_json says more; embeddings' truncation has one side
-    "Request": {"messages", "truncation_side", "thought_limit"},
+    # messages_json says more; embeddings' truncation has one side; answers go on elsewhere by the server
+    "Request": {"messages", "truncation_side", "thought_limit", "given", "given_prompt", "given_adapters"},
     # of programs that are built with the engine
     "EngineOptions": {"layer_overrides", "platform", "worker_cls", "adapter_generations", "on_progress"},
 }

@@ -105,6 +105,7 @@ class HandledStream final : public ResponseStream {
   }
   AnswerFacts facts() const override { return handled_.facts; }
   std::vector<int32_t> prompt_token_ids() const override { return {}; }
+  std::vector<StreamEvent> given() const override { return {}; }
   void cancel() override { handled_.is_cancelled = true; }
   const Status& status() const override { return status_; }
   RequestOutput wait() override { return {}; }
