@@ -9,7 +9,9 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
+#include "base/cpu_level.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "io/mapped_file.h"
@@ -63,6 +65,18 @@ class LoadTimes {
   std::vector<std::pair<std::string_view, double>> stages_{{"files", 0}};
 };
 
+// By the cap that kernels, packing and the fingerprint know already; nothing has asked for the level yet.
+Status pin_numerics(const std::string& name) {
+  CHORAL_TRY(const CpuLevel level, parse_cpu_level(name));
+  if (level > machine_cpu_level()) {
+    return unsupported("this machine has no {}, its level is {}; pin all machines to the lowest level among them", name,
+                       cpu_level_name(machine_cpu_level()));
+  }
+  setenv("CHORAL_CPU_LEVEL", name.c_str(), /*overwrite=*/1);
+  CHORAL_CHECK(cpu_level() == level, "the CPU level was asked for before it was pinned");
+  return {};
+}
+
 }  // namespace
 
 void add_model_flag(CLI::App& app, EngineFlags& flags) {
@@ -96,6 +110,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
                "split long prompts over steps (on)")
       ->group("Engine");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
+  option("--numerics", flags.numerics, "compute as this CPU level does: base, avx2, avx512, vnni or amx (the machine's)",
+         "LEVEL");
   option("--device", o.device, "auto (the best plug-in, else the CPU), cpu, a plug-in's name, or NAME:1 for its second device",
          "NAME");
   app.add_flag("--require-device", o.require_device, "no CPU in its place when no plug-in works")->group("Engine");
@@ -113,6 +129,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
 }
 
 Result<EngineOptions> engine_options(const EngineFlags& flags) {
+  if (!flags.numerics.empty()) CHORAL_RETURN_IF_ERROR(pin_numerics(flags.numerics).while_("--numerics"));
   EngineOptions options = flags.options;
   options.seed = flags.seed ? *flags.seed : fresh_seed();
   if (!flags.kv_cache_memory.empty()) {

@@ -22,6 +22,7 @@ struct EngineFlags {
   std::optional<uint64_t> seed;  // of the engine
   std::string kv_cache_memory;
   std::string chat_template_file;
+  std::string numerics;       // a CPU level's name; empty: the machine's own
   bool tells_memory = false;  // before loading
   bool quiet = false;
   bool verbose = false;
@@ -30,7 +31,8 @@ struct EngineFlags {
 void add_model_flag(CLI::App& app, EngineFlags& flags);  // MODEL, also -m
 void add_engine_flags(CLI::App& app, EngineFlags& flags);
 
-// What the flags mean: sizes are read, the chat template's file is read, adapters get their names and are found, a seed is drawn.
+// What the flags mean: the CPU level is pinned for the whole process, sizes are read, the chat template's file is read, adapters
+// get their names and are found, a seed is drawn.
 Result<EngineOptions> engine_options(const EngineFlags& flags);
 
 // Loads with a progress bar; then says in one line what was loaded, and with --verbose every choice that was made.

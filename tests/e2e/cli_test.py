@@ -531,6 +531,15 @@ class CliTest(program.ProgramTest):
         self.run_fails(3, "doctor", "/no/such/model", "-q")
         self.run_fails(2, "doctor", says=["choose base, avx2"], env={"CHORAL_CPU_LEVEL": "avx9"})
 
+    def test_numerics_pins_the_level(self):
+        def said(code, level, **env):
+            return self.run_fails(code, "generate", MODEL, "-p", "x", "-n", "1", "--numerics", level, env=env).stderr
+        self.assertIn("at CPU level base", said(0, "base"))
+        self.assertIn("at CPU level base", said(0, "base", CHORAL_CPU_LEVEL="avx2"))
+        self.assertIn("--numerics: no CPU level is named 'avx9'; choose base, avx2", said(2, "avx9"))
+        if not os.environ.get("CHORAL_CPU_LEVEL") and "at CPU level amx" not in self.run_ok("generate", MODEL, "-p", "x", "-n", "1").stderr:
+            self.assertIn("pin all machines to the lowest level", said(5, "amx"))
+
     def test_doctor_builds_the_model(self):
         with tempfile.TemporaryDirectory() as folder:
             model = pathlib.Path(folder) / "sine"
