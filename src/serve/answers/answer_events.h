@@ -50,7 +50,7 @@ struct ToolCall {
   bool cut = false;
 };
 
-// The sum of an answer's events.
+// The sum of an answer's events, or of those from the end of a call on.
 struct ReadAnswer {
   std::string reasoning, content;
   std::vector<ToolCall> calls;
@@ -61,8 +61,8 @@ struct ReadAnswer {
         case AnswerEvent::Kind::kReasoning: reasoning += event.text; break;
         case AnswerEvent::Kind::kContent: content += event.text; break;
         case AnswerEvent::Kind::kCallBegin: calls.push_back({event.id, event.name, {}}); break;
-        case AnswerEvent::Kind::kArguments: calls[event.call].arguments += event.text; break;
-        case AnswerEvent::Kind::kCallEnd: calls[event.call].cut = event.cut; break;
+        case AnswerEvent::Kind::kArguments: calls.back().arguments += event.text; break;
+        case AnswerEvent::Kind::kCallEnd: calls.back().cut = event.cut; break;
       }
     }
   }

@@ -34,6 +34,7 @@ class MessageForm : public AnswerForm {
 
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
     const Completion& completion = outputs.front().completions.front();
+    (void)read(completion.given_text, completion.given_token_ids, FinishReason::kNone, "");
     const AnswerEvents events = read(completion.text, completion.token_ids, completion.finish_reason,
                                      completion.stopped_by_token ? "" : completion.stop_reason);
     Json message = begun_message(usage_of(outputs));

@@ -35,6 +35,7 @@ class OllamaForm : public AnswerForm {
 
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
     const Completion& completion = outputs.front().completions.front();
+    (void)read(completion.given_text, FinishReason::kNone);
     Said said = read(completion.text, completion.finish_reason);
     Json answer = part(std::move(said));
     put_end(progress_of(outputs.front()), answer);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "serve/http/sse.h"
 #include "serve/openai/answer_plan.h"
 #include "serve/openai/calls.h"
+#include "serve/openai/resume_token.h"
 
 namespace choral::serve {
 
@@ -21,6 +23,7 @@ struct AnswerHead {
   std::string model;  // as the client named it
   int64_t created_unix_s = 0;
   std::string system_fingerprint;
+  std::string prompt_digest = {};  // resume_digest() of a prompt whose answer's stream can go on elsewhere
 };
 
 struct Usage {
@@ -64,9 +67,9 @@ class AnswerForm {
   // `outputs`: one for each prompt of the body, in its order, none with an error. They and the form outlive the text.
   virtual std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) = 0;
 
-  // Which content of each adapter the answer is made with: before a stream's first piece. Its end tells them too, as its head may
-  // have gone out before they were known.
-  void set_adapters(std::vector<AnswerAdapter> adapters) { adapters_ = std::move(adapters); }
+  // Which content of each adapter the answer is made with, and with which seed: before a stream's first piece. Its end tells the
+  // adapters too, as its head may have gone out before they were known.
+  void set_facts(AnswerFacts facts) { facts_ = std::move(facts); }
 
   // Of a stream, before each piece: how far the answer to a prompt is with it.
   void set_progress(size_t prompt, const Progress& progress) {
@@ -76,6 +79,13 @@ class AnswerForm {
 
   // The server-sent events for what is new of the answer to a prompt; may be empty.
   virtual std::string piece(size_t prompt, const StreamEvent& event, const Usage& so_far) = 0;
+  // What the request brought of the answer, before its first piece: goes the way of any, so that all that follows is as if it had
+  // come here, and is not told again.
+  void replay(size_t prompt, const StreamEvent& event, const Usage& so_far) {
+    replays_ = true;
+    (void)piece(prompt, event, so_far);
+    replays_ = false;
+  }
   // What ends a stream that went well.
   virtual std::string end(const Usage& total) = 0;
   // What ends one that failed. Never a clean [DONE] after it: clients raise on an event with `error`.
@@ -85,12 +95,29 @@ class AnswerForm {
   virtual std::string keep_alive() { return sse_keep_alive(); }
 
  protected:
-  const std::vector<AnswerAdapter>& adapters() const { return adapters_; }
+  const std::vector<AnswerAdapter>& adapters() const { return facts_.adapters; }
+  bool replays() const { return replays_; }
+  // For streams that tell how to go on elsewhere: at first, of each event, and with each chunk.
+  void tell_resume(const CallHead& call) {
+    if (call.include_resume) resume_.emplace(call.goes_on);
+  }
+  void note_resume(const StreamEvent& event) {
+    if (resume_) replays_ ? resume_->add_given(event) : resume_->add(event);
+  }
+  std::string take_resume(const AnswerHead& head) {  // empty: there is nothing to tell
+    if (!resume_ || replays_) return {};
+    return resume_->take({.fingerprint = head.system_fingerprint,
+                          .seed = facts_.seed,
+                          .prompt = head.prompt_digest,
+                          .adapters = resume_digests(facts_.adapters)});
+  }
   Progress progress(size_t prompt) const { return prompt < progress_.size() ? progress_[prompt] : Progress(); }
 
  private:
-  std::vector<AnswerAdapter> adapters_;
+  AnswerFacts facts_;
   std::vector<Progress> progress_;  // one a prompt
+  bool replays_ = false;
+  std::optional<ResumeWriter> resume_;
 };
 
 // `prompts`: when shows_prompts() of the call.

@@ -34,10 +34,13 @@ Usage usage_of(const std::vector<RequestOutput>& outputs) {
   for (const auto& output : outputs) {
     usage.prompt_tokens += std::ssize(output.prompt_token_ids);
     usage.cached_tokens += output.cached_tokens;
-    for (const auto& completion : output.completions) usage.completion_tokens += std::ssize(completion.token_ids);
+    for (const auto& completion : output.completions)
+      usage.completion_tokens += std::ssize(completion.given_token_ids) + std::ssize(completion.token_ids);
   }
   return usage;
 }
+
+bool begins(const RequestOutput& output) { return output.completions.front().given_token_ids.empty(); }
 
 Progress progress_of(const RequestOutput& output) {
   Progress progress{.prompt_tokens = std::ssize(output.prompt_token_ids),

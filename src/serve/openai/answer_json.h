@@ -13,7 +13,10 @@ Json head_json(const AnswerHead& head, std::string_view object);
 Json usage_json(const Usage& usage);
 // Adds `adapters`, what X-Choral-Adapter says, where there are any.
 void add_adapters(const std::vector<AnswerAdapter>& adapters, Json& json);
+// Of whole answers, what was given of them before included.
 Usage usage_of(const std::vector<RequestOutput>& outputs);
+// Whether this is an answer's beginning, which tells of its prompt too; else it came before.
+bool begins(const RequestOutput& output);
 // llama.cpp's `timings`.
 Json timings_json(const Progress& progress);
 // llama.cpp's `prompt_progress`, of a prompt that is computed.

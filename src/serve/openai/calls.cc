@@ -7,6 +7,7 @@
 #include "serve/native/prompt_parts.h"
 #include "serve/openai/body_reader.h"
 #include "serve/openai/messages.h"
+#include "serve/openai/resume_token.h"
 
 namespace choral::serve {
 namespace {
@@ -48,8 +49,20 @@ Status read_stream_options(std::string_view name, const Json& json, CallHead& he
     const std::string place = fmt::format("{}.{}", name, key);
     if (value.is_null()) continue;
     if (key == "include_usage") CHORAL_RETURN_IF_ERROR(read_value(place, value, head.include_usage));
+    if (key == "include_resume") CHORAL_RETURN_IF_ERROR(read_value(place, value, head.include_resume));
     if (key == "continuous_usage_stats") CHORAL_RETURN_IF_ERROR(read_value(place, value, head.continuous_usage));
   }
+  return {};
+}
+
+// A text, or its pieces in a list.
+Status read_resume(std::string_view name, const Json& json, CallHead& head) {
+  if (!json.is_array()) return read_value(name, json, head.resume);
+  std::vector<std::string> pieces;
+  CHORAL_RETURN_IF_ERROR(read_value(name, json, pieces));
+  head.resume.clear();
+  for (const auto& piece : pieces) head.resume += piece;
+  if (head.resume.empty()) return invalid_argument("'{}' is empty; leave it out, or send what the chunks' `resume` said", name);
   return {};
 }
 
@@ -60,9 +73,12 @@ constexpr std::array kHeadFields{
     Field<Call>{"stream", kBoolean, read_member<Call, &CallHead::stream>},
     Field<Call>{
         "stream_options",
-        R"({"type":"object","properties":{"include_usage":{"type":"boolean"},"continuous_usage_stats":{"type":"boolean"}}})",
+        R"({"type":"object","properties":{"include_usage":{"type":"boolean"},"continuous_usage_stats":{"type":"boolean"},)"
+        R"("include_resume":{"type":"boolean"}}})",
         [](std::string_view n, const Json& j, Call& c) { return read_stream_options(n, j, c); }},
     Field<Call>{"lora", kLora, [](std::string_view n, const Json& j, Call& c) { return read_lora(n, j, c); }},
+    Field<Call>{"resume", R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]})",
+                [](std::string_view n, const Json& j, Call& c) { return read_resume(n, j, c); }},
     Field<Call>{"return_token_ids", kBoolean, read_member<Call, &CallHead::return_token_ids>},
     Field<Call>{"return_tokens_as_token_ids", kBoolean, read_member<Call, &CallHead::tokens_as_token_ids>},
     Field<Call>{"timings_per_token", kBoolean, read_member<Call, &CallHead::timings>},
@@ -208,8 +224,30 @@ void drop_any_number(SamplingParams& sampling) {
   if (sampling.max_tokens == requests::kAnyNumber) sampling.max_tokens = 0;
 }
 
-Status check_head(const CallHead& head, BodyNotes& notes) {
-  if (!head.stream && (head.include_usage || head.continuous_usage)) {
+// What `resume` says of the answer so far.
+Status take_resume(CallHead& head) {
+  if (head.resume.empty()) return {};
+  if (!head.request.given.empty())
+    return invalid_argument("'resume' and 'continue_token_ids' both say what was given of the answer; give one of them");
+  CHORAL_TRY(ResumeToken token, read_resume_token(std::exchange(head.resume, {})));
+  auto& seed = head.request.sampling.seed;
+  if (seed && *seed != token.origin.seed)
+    return invalid_argument("'resume': the answer began with seed {}, and 'seed' is {}; send the body that it began with",
+                            token.origin.seed, *seed);
+  seed = token.origin.seed;
+  head.request.given = std::move(token.given);
+  head.request.given_prompt = std::move(token.origin.prompt);
+  head.request.given_adapters = std::move(token.origin.adapters);
+  head.resume_fingerprint = std::move(token.origin.fingerprint);
+  head.goes_on = true;
+  return {};
+}
+
+Status check_head(CallHead& head, BodyNotes& notes) {
+  notes.param = "resume";
+  CHORAL_RETURN_IF_ERROR(take_resume(head));
+  notes.param.clear();
+  if (!head.stream && (head.include_usage || head.continuous_usage || head.include_resume)) {
     notes.param = "stream_options";
     return invalid_argument("'stream_options' is for answers that stream: set 'stream' too");
   }
@@ -268,6 +306,10 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
                                       table(requests::prompt_fields(), call.request),
                                       table(requests::request_fields(), call.request)));
   if (call.prompts.empty()) return missing("prompt", notes);
+  if (call.include_resume && call.prompts.size() > 1) {
+    notes.param = "stream_options";
+    return invalid_argument("'stream_options.include_resume' is for bodies of one prompt, and there are {}", call.prompts.size());
+  }
   CHORAL_RETURN_IF_ERROR(check_head(call, notes));
   if (call.echo && call.request.truncate_prompt_tokens != 0) {
     notes.param = "truncate_prompt_tokens";
@@ -288,6 +330,7 @@ Result<CompletionCall> read_completion_call(std::string_view body, const Samplin
     notes.param = "max_tokens";
     if (!call.echo) return invalid_argument("'max_tokens' is 0; give at least 1, or 'echo' too for the prompt alone");
     notes.param.clear();
+    if (!call.request.given.empty()) return invalid_argument("'max_tokens' is 0, and a part of the answer is given");
     call.no_tokens = true;
     sampling.max_tokens = 1;
     sampling.min_tokens = 0;

@@ -29,6 +29,10 @@ struct CallHead {
   bool stream = false;
   bool include_usage = false;        // stream_options
   bool continuous_usage = false;     // in every chunk, where include_usage asks for it at all
+  bool include_resume = false;       // in every chunk: what the answer could go on with elsewhere
+  std::string resume;                // that of an answer which goes on here; empty: none
+  bool goes_on = false;              // with it
+  std::string resume_fingerprint;    // and under which system_fingerprint it began
   bool return_token_ids = false;     // vLLM's
   bool tokens_as_token_ids = false;  // "token_id:7" in place of a token's text, vLLM's
   bool timings = false;              // llama.cpp's timings_per_token

@@ -30,6 +30,7 @@ class ChatForm : public AnswerForm {
         include_reasoning_(call.include_reasoning) {
     for (int i = 0; i < call.request.sampling.n; ++i)
       choices_.push_back({.reader = make_answer_reader(plan_, Announce::kEarly), .thoughts = make_thought_counter()});
+    tell_resume(call);
   }
 
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
@@ -42,12 +43,14 @@ class ChatForm : public AnswerForm {
     for (const auto& completion : output.completions) usage.reasoning_tokens += reasoning_tokens(completion);
     answer.add("usage", usage_json(usage));
     if (timings_) answer.add("timings", timings_json(progress_of(output)));
-    if (prompt_logprobs_) answer.add("prompt_logprobs", long_prompt_logprobs(output.prompt_logprobs, *prompt_logprobs_, names_));
+    if (prompt_logprobs_ && begins(output))
+      answer.add("prompt_logprobs", long_prompt_logprobs(output.prompt_logprobs, *prompt_logprobs_, names_));
     if (token_ids_) answer.add("prompt_token_ids", Json(output.prompt_token_ids));
     return long_text(std::move(answer));
   }
 
   std::string piece(size_t, const StreamEvent& event, const Usage& so_far) override {
+    note_resume(event);
     std::string text;
     Choice& state = choices_[static_cast<size_t>(event.index)];
     if (!std::exchange(state.begun, true)) text = first_chunk(event, so_far);
@@ -63,6 +66,7 @@ class ChatForm : public AnswerForm {
     Json json = chunk(std::move(choice), continuous(so_far));
     if (event.finish_reason != FinishReason::kNone) add_adapters(adapters(), json);
     if (timings_) json["timings"] = timings_json(progress(0));
+    if (std::string resume = take_resume(head_); !resume.empty()) json["resume"] = std::move(resume);
     return text + sse(json);
   }
 
@@ -80,9 +84,12 @@ class ChatForm : public AnswerForm {
   Json logprobs(const std::vector<PositionLogprobs>& positions) const { return chat_logprobs(positions, beside_, names_); }
 
   LongJson choice(const Completion& completion) {
-    const ReadAnswer read =
-        read_answer(make_answer_reader(plan_, Announce::kWhole), completion.text, end_of(completion.finish_reason));
-    const bool has_calls = !read.calls.empty();
+    AnswerReader reader = make_answer_reader(plan_, Announce::kWhole);
+    AnswerEvents given;
+    reader.push(completion.given_text, given);
+    const bool had_calls = reader.calls() > 0;
+    const ReadAnswer read = read_answer(std::move(reader), completion.text, end_of(completion.finish_reason));
+    const bool has_calls = had_calls || !read.calls.empty();
     const bool is_silent = read.content.empty() && (has_calls || !read.reasoning.empty());
     Json message{{"role", "assistant"}, {"content", is_silent ? Json(nullptr) : Json(read.content)}, {"refusal", nullptr}};
     if (include_reasoning_ && !read.reasoning.empty()) put_reasoning(read.reasoning, message);
@@ -108,10 +115,11 @@ class ChatForm : public AnswerForm {
   }
   int64_t reasoning_tokens(const Completion& completion) const {
     auto counter = make_thought_counter();
-    for (const int32_t id : completion.token_ids) {
-      if (counter) counter->push(names_.text(id));
+    if (!counter) return 0;
+    for (const auto* ids : {&completion.given_token_ids, &completion.token_ids}) {
+      for (const int32_t id : *ids) counter->push(names_.text(id));
     }
-    return counter ? counter->count() : 0;
+    return counter->count();
   }
   // With the tokens of thoughts so far.
   Usage with_thoughts(Usage usage) const {

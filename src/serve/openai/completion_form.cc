@@ -30,6 +30,7 @@ class CompletionForm : public AnswerForm {
         of_prompts_(call.prompts.size()),
         begun_(call.prompts.size() * choices_),
         offsets_(call.prompts.size() * choices_) {
+    tell_resume(call);
     for (const auto& prompt : call.prompts) {
       const auto* text = std::get_if<std::string>(&prompt);
       prompt_texts_.push_back(!echo_ ? "" : text != nullptr ? *text : text_of(std::get<std::vector<int32_t>>(prompt)));
@@ -52,6 +53,7 @@ class CompletionForm : public AnswerForm {
   }
 
   std::string piece(size_t prompt, const StreamEvent& event, const Usage& so_far) override {
+    note_resume(event);
     const size_t index = prompt * choices_ + static_cast<size_t>(event.index);
     Json choice{{"index", index}, {"text", no_tokens_ ? "" : event.text}, {"logprobs", nullptr}};
     CompletionLogprobs logprobs;
@@ -59,8 +61,9 @@ class CompletionForm : public AnswerForm {
     if (!event.prompt_logprobs.empty()) of_prompts_[prompt] = event.prompt_logprobs;
     if (is_first && echo_) {
       choice["text"] = prompt_texts_[prompt] + choice["text"].get_ref<const std::string&>();
-      if (logprobs_) add_prompt(prompts_[prompt].front(), of_prompts_[prompt], logprobs, offsets_[index]);
+      if (logprobs_ && !replays()) add_prompt(prompts_[prompt].front(), of_prompts_[prompt], logprobs, offsets_[index]);
     }
+    if (logprobs_ && replays()) offsets_[index] = characters_before(prompt, event.token_ids);
     if (is_first && prompt_logprobs_ && event.index == 0) choice["prompt_logprobs"] = prompt_logprobs(event.prompt_logprobs);
     if (is_first && token_ids_) choice["prompt_token_ids"] = prompts_[prompt];
     if (!no_tokens_) add(event.logprobs, beside_, logprobs, offsets_[index]);
@@ -73,6 +76,7 @@ class CompletionForm : public AnswerForm {
     if (event.finish_reason != FinishReason::kNone) add_adapters(adapters(), json);
     if (timings_) json["timings"] = timings(progress(prompt));
     if (is_first && tells_progress_) json["prompt_progress"] = prompt_progress_json(progress(prompt));
+    if (std::string resume = take_resume(head_); !resume.empty()) json["resume"] = std::move(resume);
     return sse_data(dumped(json));
   }
 
@@ -106,6 +110,11 @@ class CompletionForm : public AnswerForm {
     return text;
   }
 
+  // Of what came before the rest of an answer, in which `given` came, the prompt too where it was repeated.
+  int64_t characters_before(size_t prompt, const std::vector<int32_t>& given) const {
+    return (echo_ ? text_characters(prompts_[prompt], names_) : 0) + text_characters(given, names_);
+  }
+
   Json chunk(Json choices, Json usage) const {
     Json json = head_json(head_, "text_completion");
     json["choices"] = std::move(choices);
@@ -129,11 +138,13 @@ class CompletionForm : public AnswerForm {
 
   LongJson choice(size_t prompt, const RequestOutput& output, const Completion& completion) const {
     LongObject json(Json{{"index", prompt * choices_ + static_cast<size_t>(completion.index)}});
-    json.add("text", Json((echo_ ? prompt_texts_[prompt] : "") + (no_tokens_ ? "" : completion.text)));
+    const bool is_first = completion.given_token_ids.empty();
+    json.add("text", Json((echo_ && is_first ? prompt_texts_[prompt] : "") + (no_tokens_ ? "" : completion.text)));
     json.add("logprobs", logprobs_ ? logprobs(output, completion) : Json(nullptr));
     json.add("finish_reason", finish_reason_json(no_tokens_ ? FinishReason::kLength : completion.finish_reason));
     json.add("stop_reason", stop_reason_json(completion.stop_reason, completion.stopped_by_token));
-    if (prompt_logprobs_) json.add("prompt_logprobs", long_prompt_logprobs(output.prompt_logprobs, *prompt_logprobs_, names_));
+    if (prompt_logprobs_ && begins(output))
+      json.add("prompt_logprobs", long_prompt_logprobs(output.prompt_logprobs, *prompt_logprobs_, names_));
     if (token_ids_) {
       json.add("prompt_token_ids", Json(output.prompt_token_ids));
       json.add("token_ids", Json(no_tokens_ ? std::vector<int32_t>() : completion.token_ids));
@@ -143,7 +154,10 @@ class CompletionForm : public AnswerForm {
 
   LongJson logprobs(const RequestOutput& output, const Completion& completion) const {
     LogprobRows rows;
-    if (echo_) {
+    const auto& given = completion.given_token_ids;
+    if (!given.empty()) {
+      rows.set_offset((echo_ ? text_characters(output.prompt_token_ids, names_) : 0) + text_characters(given, names_));
+    } else if (echo_) {
       rows.add_first(output.prompt_token_ids.front());
       rows.add(output.prompt_logprobs, static_cast<size_t>(std::max(logprobs_.value_or(0), 0)));
     }

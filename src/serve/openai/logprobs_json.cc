@@ -99,11 +99,17 @@ void CompletionLogprobs::add(const PositionLogprobs& position, size_t top, const
   json_["top_logprobs"].push_back(likely_json(position, top, names));
 }
 
+int64_t text_characters(std::span<const int32_t> tokens, const TokenNames& names) {
+  int64_t all = 0;
+  for (const int32_t id : tokens) all += characters(names.text(id));
+  return all;
+}
+
 LongJson long_completion_logprobs(LogprobRows from, const TokenNames& names) {
   const auto rows = std::make_shared<const std::vector<LogprobRows::Row>>(std::move(from.rows_));
   const auto list = [&rows](auto entry) { return LongList{rows->size(), std::move(entry)}; };
   LongObject json;
-  json.add("text_offset", list([rows, &names, offset = int64_t{0}](size_t i) mutable -> Json {
+  json.add("text_offset", list([rows, &names, offset = from.offset_](size_t i) mutable -> Json {
              return std::exchange(offset, offset + characters(names.text((*rows)[i].token)));
            }));
   json.add("token_logprobs", list([rows](size_t i) -> Json {

@@ -52,9 +52,13 @@ class CompletionLogprobs {
              {"top_logprobs", Json::array()}};
 };
 
+// In characters, each token by itself.
+int64_t text_characters(std::span<const int32_t> tokens, const TokenNames& names);
+
 // What such lists are made of, in their order.
 class LogprobRows {
  public:
+  void set_offset(int64_t characters) { offset_ = characters; }  // of the first one in the text; else 0
   void add_first(int32_t token) { rows_.push_back({token, nullptr, 0}); }
   void add(std::span<const PositionLogprobs> positions, size_t top) {
     for (const auto& position : positions) rows_.push_back({position.chosen.token_id, &position, top});
@@ -68,6 +72,7 @@ class LogprobRows {
     size_t top;
   };
   std::vector<Row> rows_;
+  int64_t offset_ = 0;
 };
 LongJson long_completion_logprobs(LogprobRows rows, const TokenNames& names);
 

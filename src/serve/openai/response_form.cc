@@ -47,6 +47,7 @@ class ResponseForm : public ResponseAnswerForm {
 
   std::unique_ptr<AnswerText> whole(const std::vector<RequestOutput>& outputs) override {
     const Completion& completion = outputs.front().completions.front();
+    take(completion.given_text, completion.given_token_ids, {}, FinishReason::kNone);
     take(completion.text, completion.token_ids, completion.logprobs, completion.finish_reason);
     close_message();
     const Usage usage = usage_of(outputs);

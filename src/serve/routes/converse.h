@@ -44,7 +44,8 @@ void converse(Service& service, LLM& llm, const Exchange& exchange, std::string 
     LiveRequest live;
     if (!submit(service, engine, e, c.model, c.request, {}, live)) return;
     AnswerPlan told = with_prompt(planned->plan, engine, live);
-    start(planned->call, answer_head(service, c.request.id, c.model), std::move(told), engine, e, std::move(live));
+    AnswerHead head = answer_head(service, c, live);
+    start(planned->call, std::move(head), std::move(told), engine, e, std::move(live));
   });
 }
 

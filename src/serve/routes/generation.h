@@ -15,6 +15,8 @@ namespace choral::serve {
 // As the client named it, or the base.
 std::string model_of(const Service& service, const std::string& model);
 AnswerHead answer_head(const Service& service, std::string id, const std::string& model);
+// Of what the engine took.
+AnswerHead answer_head(const Service& service, const CallHead& call, const LiveRequest& live);
 // "chatcmpl-…": by the request's own id, which its headers tell.
 std::string answer_id(std::string_view prefix, const Exchange& exchange);
 TokenText token_text(const LLM& llm);

@@ -71,9 +71,24 @@ bool prepare(Service& service, const Exchange& exchange, CallHead& head) {
     exchange->respond(service.error(named, "lora"));
     return false;
   }
+  if (head.goes_on && head.resume_fingerprint != service.system_fingerprint()) {
+    exchange->respond(service.error(
+        invalid_argument(
+            "'resume': the answer began at a server whose system_fingerprint is {}, and this one's is {}: it has another model, "
+            "quantisation or arithmetic, and would go on with another text; ask one that has the same, or begin again",
+            requests::shown(head.resume_fingerprint), service.system_fingerprint()),
+        "resume"));
+    return false;
+  }
   service.put_model(head.model, head.has_lora, head.request);
   note_model(service, exchange, head.model, head.request);
   return true;
+}
+
+AnswerHead answer_head(const Service& service, const CallHead& call, const LiveRequest& live) {
+  AnswerHead head = answer_head(service, call.request.id, call.model);
+  if (call.include_resume) head.prompt_digest = resume_digest(live.streams.front().stream->prompt_token_ids());
+  return head;
 }
 
 PromptTokens prompts_of(const LiveRequest& live) {
@@ -112,7 +127,7 @@ bool put_suffix(Service& service, LLM& llm, const Exchange& exchange, Completion
 void submit_completion(Service& service, LLM& llm, const Exchange& exchange, const CompletionCall& call) {
   LiveRequest live;
   if (!submit(service, llm, exchange, call.model, call.request, call.prompts, live)) return;
-  auto form = make_completion_form(answer_head(service, call.request.id, call.model), call,
+  auto form = make_completion_form(answer_head(service, call, live), call,
                                    shows_prompts(call) ? prompts_of(live) : PromptTokens(), token_text(llm));
   service.start(exchange, std::move(live), std::move(form), call.stream);
 }

@@ -66,6 +66,16 @@ void LiveAnswer::begin_reading() {
   }
 }
 
+// What the request brought of the answer is counted with it, as its client has it too.
+void LiveAnswer::replay_given() {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    for (const StreamEvent& event : streams_[i].stream->given()) {
+      usage_.completion_tokens += std::ssize(event.token_ids);
+      if (is_streamed_) form_->replay(i, event, usage_);
+    }
+  }
+}
+
 void LiveAnswer::abort(Status status) {
   exchange_->post([weak = weak_from_this(), status = std::move(status)] {
     const auto self = weak.lock();
@@ -84,6 +94,7 @@ void LiveAnswer::pump() {
 }
 
 void LiveAnswer::go_on() {
+  if (!std::exchange(replayed_, true)) replay_given();
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (!outputs_[i] && !drain(i)) return pump_when_drained();
     if (!self_) return;
@@ -152,7 +163,7 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
     usage_.prompt_tokens += facts.prompt_tokens;
     usage_.cached_tokens += facts.cached_tokens;
     counted_[index] = true;
-    form_->set_adapters(facts.adapters);
+    form_->set_facts(facts);
   }
   usage_.completion_tokens += std::ssize(event.token_ids);
   RequestMeter& meter = streams_[index].meter;

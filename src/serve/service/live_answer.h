@@ -58,6 +58,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
 
  private:
   void begin_reading();
+  void replay_given();
   void pump();
   void go_on();
   void pump_when_drained();
@@ -90,6 +91,7 @@ class LiveAnswer : public std::enable_shared_from_this<LiveAnswer> {
     double first_s = 0;  // when its first piece came
   };
   std::vector<Pace> paces_;  // one a stream, when the answer streams
+  bool replayed_ = false;    // the form knows what was given of the answer
   bool begun_ = false;       // the head of a stream is out
   std::string piece_;        // that is not out yet; empty: there is none
   size_t piece_sent_ = 0;    // bytes of it that are: over 0, the client is in the middle of an event
