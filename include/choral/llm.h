@@ -173,6 +173,9 @@ struct ModelInfo {
   std::string architecture;
   std::string path;
   bool is_gguf = false;
+  // SHA-256 in hex over the model's configuration and over each weight's name, type, shape and bytes from all over it, which are
+  // all of a small one's: what is loaded, whatever it is called and wherever it lies.
+  std::string digest;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;  // as packed in memory
   int64_t kv_cache_bytes = 0;

@@ -2,11 +2,12 @@
 // can be named.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
+#include "base/sha256.h"
 #include "quant/weight_source.h"
 
 namespace choral::engine {
@@ -26,12 +27,15 @@ class CheckpointWeights : public quant::WeightSource {
 
   // Tensors of the file that no layer took or ignored; sorted.
   std::vector<std::string> untaken() const;
+  // SHA-256 in hex over the tensors that were taken: their names, types, shapes, and bytes from all over each, which are all of a
+  // small one's. Another model has another; one that differs in single numbers alone may have the same.
+  std::string digest() const;
 
  private:
   std::shared_ptr<const io::Checkpoint> checkpoint_;
   quant::WeightRequest request_;
-  std::unordered_set<std::string> taken_;
-  std::vector<std::string> ignored_;  // beginnings of names
+  std::map<std::string, Sha256Digest> taken_;  // by name, the digest of each
+  std::vector<std::string> ignored_;           // beginnings of names
 };
 
 }  // namespace choral::engine

@@ -26,6 +26,7 @@ namespace choral::engine {
 struct ExecutorFacts {
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
+  std::string weights_digest;  // CheckpointWeights::digest(); empty: they are of no file
   int64_t vocab_size = 0;
   models::Head head = {};
   bool sees_later = false;  // models::Model::sees_later()

@@ -268,6 +268,8 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.path = files_.path;
   info_.is_gguf = files_.location.kind == io::ModelLocation::Kind::kGguf;
   info_.architecture = architecture_of(files_.config);
+  const std::string told = files_.config.to_json() + facts.weights_digest;
+  info_.digest = to_hex(sha256(std::as_bytes(std::span(told))));
   info_.parameters = facts.parameters;
   info_.weight_bytes = facts.weight_bytes;
   info_.kv_cache_bytes = facts.kv_bytes;

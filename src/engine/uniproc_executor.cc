@@ -16,7 +16,7 @@ Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& op
   CHORAL_RETURN_IF_ERROR(worker->load(config, weights, options).while_(files.path));
   CHORAL_RETURN_IF_ERROR(check_untaken(weights.untaken(), config, notes));
   CHORAL_RETURN_IF_ERROR(worker->initialize_cache(options));
-  return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), std::move(notes)));
+  return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), std::move(notes), weights.digest()));
 }
 
 Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& options, const io::ConfigMap& config,
@@ -24,13 +24,15 @@ Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& op
   CHORAL_TRY(auto worker, Worker::make(options, architecture_of(config)));
   CHORAL_RETURN_IF_ERROR(worker->load(config, weights, options));
   CHORAL_RETURN_IF_ERROR(worker->initialize_cache(options));
-  return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), {}));
+  return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), {}, {}));
 }
 
-UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std::string> notes) : worker_(std::move(worker)) {
+UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std::string> notes, std::string weights_digest)
+    : worker_(std::move(worker)) {
   const auto& model = *worker_->loaded().model;
   facts_ = {.parameters = worker_->loaded().parameters,
             .weight_bytes = worker_->loaded().weight_bytes,
+            .weights_digest = std::move(weights_digest),
             .vocab_size = model.vocab_size(),
             .head = model.head(),
             .sees_later = model.sees_later(),

@@ -101,14 +101,12 @@ class ResumeTest(unittest.TestCase):
         for is_chat, fields in self.each():
             whole = chunks_of(SERVERS[0], is_chat, fields)
             with_pieces = [i for i, chunk in enumerate(whole) if chunk.get("resume")]
-            for cut in with_pieces[:8]:
+            for cut in with_pieces[:4]:
                 begun = whole[:cut + 1]
                 rest = chunks_of(SERVERS[1], is_chat, fields, resume=pieces(begun))
                 self.assertEqual(told(begun + rest), told(whole), f"cut behind chunk {cut}")
             # Cut again, and told as one text.
             first = whole[:with_pieces[0] + 1]
-            if all(choice["end"] for choice in told(first)[0].values()):
-                continue  # all came in one piece
             second = chunks_of(SERVERS[1], is_chat, fields, resume="".join(pieces(first)))[:2]
             third = chunks_of(SERVERS[0], is_chat, fields, resume="".join(pieces(first + second)))
             self.assertEqual(told(first + second + third), told(whole))
@@ -117,7 +115,7 @@ class ResumeTest(unittest.TestCase):
         for is_chat, fields in self.each():
             whole = ask(SERVERS[0], is_chat, {**fields, "seed": 7}, return_token_ids=True).model_dump()
             ids = [choice["token_ids"] for choice in whole["choices"]]
-            for cut in range(1, max(map(len, ids))):
+            for cut in range(1, max(map(len, ids)), 7):
                 given = [some[:cut] for some in ids]
                 rest = ask(SERVERS[1], is_chat, {**fields, "seed": 7}, return_token_ids=True,
                            continue_token_ids=given if len(given) > 1 else given[0]).model_dump()

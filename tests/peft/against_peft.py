@@ -54,8 +54,8 @@ class Parts:
         self.mlp = [name for kind in (".mlp.", ".shared_mlp.", ".feed_forward.") for name in leaves(kind) if name != "router"]
         self.linear = self.attention + self.mlp + leaves(".per_layer_") + leaves(".linear_attn.") + leaves(".mamba.")
         of_layers = [name.split(".")[-1] for name, _ in model.named_modules() if ".layers." in name and name.endswith("layernorm")]
-        self.norms = [of_layers[0], "norm"]
         self.idle = r".*\.indexer\..*" if any(".indexer." in name for name, _ in model.named_modules()) else None  # refused
+        self.norms = [of_layers[0], "model.norm" if self.idle else "norm"]
         self.convolves = any(name.endswith("conv1d.bias") for name, _ in model.named_parameters())  # whose biases stay the base's
         stacked = [name.split(".layers.")[1].split(".", 1)[1] for name, _ in model.named_parameters()
                    if name.endswith((".experts.gate_up_proj", ".experts.down_proj", "mlp.gate.weight", "mlp.router.weight",
@@ -107,7 +107,7 @@ def draw_config(rnd, config, parts):
             with_chance(0.5, "layers_pattern", layers_pattern="layers")
     if not dora and not stacked:
         with_chance(0.15, "lora_bias", lora_bias=True)
-        if not parts.convolves:
+        if not parts.convolves and not parts.idle:
             with_chance(0.15, "bias all", bias="all")
     with_chance(0.1, "bias lora_only", bias="lora_only")
     if targets == "all-linear" or (isinstance(targets, list) and len(targets) > 2):

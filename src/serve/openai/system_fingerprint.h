@@ -1,6 +1,6 @@
 // What OpenAI's answers call system_fingerprint: which model answered, in which form, by which arithmetic. As long as it is the
 // same, so are the bits of an answer with a seed; another model, quantisation, CPU level or version of the program has another.
-// It is made of what the engine says of itself, not of the weights' bytes, and shows none of it. Pure.
+// What the model is called is no part of it. It shows none of what it is made of. Pure.
 #pragma once
 
 #include <string>

@@ -10,6 +10,7 @@ namespace {
 TEST(SystemFingerprint, IsAnotherForWhateverChangesBits) {
   ModelInfo model;
   model.name = "tiny";
+  model.digest = "0a";
   model.cpu_level = "avx2";
   model.kv_cache_dtype = "float32";
   model.layers = {
@@ -18,6 +19,7 @@ TEST(SystemFingerprint, IsAnotherForWhateverChangesBits) {
   EXPECT_THAT(*all.begin(), ::testing::MatchesRegex("fp_[0-9a-f]{10}"));
   auto same = model;
   same.path = "/elsewhere";
+  same.name = "another name";
   same.threads = 7;
   same.kv_cache_bytes = 1;
   same.layers[0].why = "--dtype";
@@ -27,7 +29,7 @@ TEST(SystemFingerprint, IsAnotherForWhateverChangesBits) {
     change(other);
     EXPECT_TRUE(all.insert(system_fingerprint(other)).second);
   };
-  changed([](ModelInfo& m) { m.name = "tiny2"; });
+  changed([](ModelInfo& m) { m.digest = "0b"; });
   changed([](ModelInfo& m) { m.parameters = 1; });
   changed([](ModelInfo& m) { m.cpu_level = "avx512"; });
   changed([](ModelInfo& m) { m.kv_cache_dtype = "int8"; });
