@@ -1,6 +1,6 @@
-// Safetensors files of gpt-oss, Llama 4, Gemma 4, Mistral 4, Granite's and Qwen3.5's mixtures hold a parameter of all experts of a
-// layer as one tensor. Here such a tensor is taken apart into those that an expert's linear layers have. As transformers 5 has it
-// in memory, in an MLP ("….mlp.experts.") and without a bias beside it:
+// Safetensors files of gpt-oss, Llama 4, Gemma 4, Mistral 4, Granite's and Qwen3.5's mixtures hold a parameter of all experts of
+// a layer as one tensor. Here such a tensor is taken apart into those that an expert's linear layers have. As transformers 5 has
+// it in memory, in an MLP ("….mlp.experts.") and without a bias beside it:
 //   gate_up_proj [experts, 2·n, k]              -> gate_proj.weight [n, k], whose rows come first, and up_proj.weight
 //   down_proj [experts, n, k]                   -> down_proj.weight [n, k]
 // The others', "….experts.N.gate_up_proj.…" and "….down_proj.…"; gpt-oss's have biases beside them:

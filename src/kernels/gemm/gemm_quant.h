@@ -6,8 +6,8 @@
 // 0.6875, Q5_1 0.75 -> same.
 //   Q4_K 0.5625 -> 0.578.  Q5_K 0.6875 -> 0.703.  Q6_K 0.820 -> 0.828.  Q2_K 0.328 -> same.  Q3_K 0.430 -> 0.453.  IQ4_XS 0.531
 //   -> 0.547.  TQ1_0 0.211, TQ2_0 0.258 -> 0.266.  MXFP4 0.531 -> 0.625.  IQ1_S 0.195, IQ2_XXS 0.258 -> 0.422.
-//   IQ1_M 0.219, IQ2_XS 0.289, IQ2_S 0.320 -> 0.453.  IQ3_XXS 0.383, IQ3_S 0.430 -> 0.547.  n is padded to 16 rows; an odd number of blocks to two
-//   (Q8_0, Q4_0, Q5_0, IQ4_NL).
+//   IQ1_M 0.219, IQ2_XS 0.289, IQ2_S 0.320 -> 0.453.  IQ3_XXS 0.383, IQ3_S 0.430 -> 0.547.  n is padded to 16 rows; an odd number
+//   of blocks to two (Q8_0, Q4_0, Q5_0, IQ4_NL).
 // LoRA gets the float x, never this one. Immutable after packing; see PackedMatrix for threads.
 #pragma once
 

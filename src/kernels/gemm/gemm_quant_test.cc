@@ -78,7 +78,8 @@ TEST_P(GemmQuantTest, RowsAreIndependentOfBatchAndThreads) {
   expect_rows_are_independent(*pack(random_quant_matrix(GetParam(), 200, 768, 21)), 200);
 }
 
-// Integers at their ends, with scales that are whole so that y is the integer sum itself: a saturating or wrapping kernel shows at once.
+// Integers at their ends, with scales that are whole so that y is the integer sum itself: a saturating or wrapping kernel shows
+// at once.
 TEST_P(GemmQuantTest, ExtremeIntegersAreExact) {
   const DType type = GetParam();
   const int64_t k = 512, n = 80;  // four panels, which tiles take, and one more
