@@ -49,7 +49,6 @@ BlockFields block_fields(DType type) {
 }  // namespace
 
 float block_reach(DType type) { return block_fields(type).reach; }
-bool has_block_minimum(DType type) { return block_fields(type).m != kNone; }
 
 void set_block_scales(DType type, std::byte* block, float d, float m) {
   const BlockFields at = block_fields(type);

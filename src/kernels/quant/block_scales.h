@@ -9,7 +9,6 @@ namespace choral::kernels {
 
 // The most that |w| is of |d|, leaving out m.
 float block_reach(DType type);
-bool has_block_minimum(DType type);
 
 // Writes d, and m where the type has it (Q4_K's and the like subtract it times a scale). MXFP4 gets the power of two of d.
 void set_block_scales(DType type, std::byte* block, float d, float m);

@@ -94,8 +94,8 @@ std::vector<std::byte> random_blocks(ConformanceRun& run, DType type, int64_t el
     bytes.push_back(static_cast<std::byte>(static_cast<int>((value + 1) * 127.5F)));
   }
   const auto factors = run.values(2 * blocks);
+  const float most = kernels::block_reach(type);
   for (int64_t i = 0; i < blocks; ++i) {
-    const float most = kernels::block_reach(type);
     kernels::set_block_scales(type, bytes.data() + i * block.block_bytes, factors[2 * i] / most, factors[2 * i + 1] / most);
   }
   return bytes;
