@@ -68,13 +68,7 @@ Status GgufCheckpoint::index_names() {
   const std::string prefix = std::string(architecture_.name) + ".attention.head_count";
   if (architecture_.interleaved_qk) {
     CHORAL_TRY(query_heads_, metadata.get_int(prefix, kPositive));
-    if (architecture_.mamba2) {
-      CHORAL_TRY(const int64_t layers, metadata.get_int(fmt::format("{}.block_count", architecture_.name), {1, 4096}));
-      CHORAL_TRY(const auto heads, gguf_kv_heads(metadata, architecture_.name, layers));
-      key_heads_ = *std::max_element(heads.begin(), heads.end());
-    } else {
-      CHORAL_TRY(key_heads_, metadata.get_int_or(prefix + "_kv", query_heads_, kPositive));
-    }
+    CHORAL_TRY(key_heads_, gguf_key_heads(metadata, architecture_, query_heads_));
   }
 
   if (architecture_.delta_nets) {

@@ -403,6 +403,15 @@ Result<std::vector<int64_t>> gguf_kv_heads(const ConfigMap& metadata, std::strin
   return heads;
 }
 
+Result<int64_t> gguf_key_heads(const ConfigMap& metadata, const GgufArchitecture& architecture, int64_t absent) {
+  if (!architecture.mamba2) {
+    return metadata.get_int_or(fmt::format("{}.attention.head_count_kv", architecture.name), absent, kPositive);
+  }
+  CHORAL_TRY(const int64_t layers, metadata.get_int(fmt::format("{}.block_count", architecture.name), {1, 4096}));
+  CHORAL_TRY(const auto heads, gguf_kv_heads(metadata, architecture.name, layers));
+  return *std::max_element(heads.begin(), heads.end());
+}
+
 std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class) {
   for (const auto& architecture : kArchitectures) {
     if (architecture.hf_class == hf_class) return architecture;

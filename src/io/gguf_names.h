@@ -85,9 +85,11 @@ std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architect
 // What a tensor of this Hugging Face name is more than Hugging Face's, in each element.
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name);
 
-// How many key heads each layer has, 0 where it has no attention: a number for all, or a list that begins so. Those that have
-// some have equally many.
+// How many key heads each layer has, 0 where it has no attention: a number for all, or a list. Those that have some have equally
+// many.
 Result<std::vector<int64_t>> gguf_kv_heads(const ConfigMap& metadata, std::string_view architecture, int64_t layers);
+// How many those have that have some. `absent`: where the file does not say.
+Result<int64_t> gguf_key_heads(const ConfigMap& metadata, const GgufArchitecture& architecture, int64_t absent);
 
 // Whether it is a matrix of one row, which GGUF holds as a vector.
 bool is_one_row_in_gguf(std::string_view hf_name);

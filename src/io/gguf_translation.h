@@ -34,7 +34,6 @@ class GgufTranslation {
 
   Status sizes();
   Status heads(int64_t hidden_size);
-  Result<int64_t> key_heads(int64_t absent) const;
   Result<int64_t> vocabulary() const;
   Status rope();
   Result<ConfigValue> rope_scaling() const;

@@ -54,16 +54,9 @@ Status GgufTranslation::sizes() {
   return architecture_.name == "deepseek2" ? latent_heads() : heads(*out_.find("hidden_size")->as_int());
 }
 
-Result<int64_t> GgufTranslation::key_heads(int64_t absent) const {
-  if (!architecture_.mamba2) return count_or("attention.head_count_kv", absent);
-  CHORAL_TRY(const int64_t layers, metadata().get_int(key("block_count"), {1, 4096}));
-  CHORAL_TRY(const auto heads, gguf_kv_heads(metadata(), architecture_.name, layers));
-  return *std::max_element(heads.begin(), heads.end());
-}
-
 Status GgufTranslation::heads(int64_t hidden_size) {
   CHORAL_TRY(const int64_t heads, count("attention.head_count"));
-  CHORAL_TRY(const int64_t kv_heads, key_heads(heads));
+  CHORAL_TRY(const int64_t kv_heads, gguf_key_heads(metadata(), architecture_, heads));
   CHORAL_TRY(head_dim_, count_or("attention.key_length", std::max<int64_t>(hidden_size / heads, 1)));
   CHORAL_TRY(const int64_t rotary, count_or("rope.dimension_count", head_dim_));
   CHORAL_TRY(const int64_t value_dim, count_or("attention.value_length", head_dim_));
