@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "layers/gated_delta_net.h"
 #include "layers/gated_mlp.h"
 #include "layers/latent_attention.h"
 #include "layers/vocab_embedding.h"
@@ -61,22 +60,10 @@ layers::LatentAttention::Spec latent_spec(const DecoderSpec& spec, const std::st
           .rotary = rotary};
 }
 
-layers::GatedDeltaNet::Spec delta_net_spec(const DecoderSpec& spec, const std::string& prefix) {
-  return {.prefix = prefix,
-          .hidden = spec.hidden,
-          .key_heads = spec.delta_net->key_heads,
-          .value_heads = spec.delta_net->value_heads,
-          .key_dim = spec.delta_net->key_dim,
-          .value_dim = spec.delta_net->value_dim,
-          .conv_taps = spec.delta_net->conv_taps,
-          .rms_norm_eps = spec.rms_norm_eps,
-          .heads_in_turns = spec.delta_net->heads_in_turns,
-          .out_proj_tiled = spec.delta_net->out_proj_tiled};
-}
-
-layers::Mamba2::Spec mamba2_spec(const DecoderSpec& spec, const std::string& prefix) {
-  auto layer = spec.mamba2->layer;
-  layer.prefix = prefix;
+// Of a layer that keeps a state: what the family says of it, in this decoder.
+template <class LayerSpec>
+LayerSpec state_layer_spec(const DecoderSpec& spec, LayerSpec layer, std::string prefix) {
+  layer.prefix = std::move(prefix);
   layer.hidden = spec.hidden;
   layer.rms_norm_eps = spec.rms_norm_eps;
   return layer;
@@ -225,9 +212,11 @@ class DecoderModel : public Model {
     if (spec_.pre_norms) layer.attention.norm = norm(names.attention);
     if (spec_.delta_net && spec_.delta_net->layers[index]) {
       layer.attention.block =
-          keep(keeping_states_, builder.make<layers::GatedDeltaNet>(delta_net_spec(spec_, prefix + ".linear_attn")));
+          keep(keeping_states_,
+               builder.make<layers::GatedDeltaNet>(state_layer_spec(spec_, spec_.delta_net->layer, prefix + ".linear_attn")));
     } else if (spec_.mamba2 && spec_.mamba2->layers[index]) {
-      layer.attention.block = keep(keeping_states_, builder.make<layers::Mamba2>(mamba2_spec(spec_, prefix + ".mamba")));
+      layer.attention.block =
+          keep(keeping_states_, builder.make<layers::Mamba2>(state_layer_spec(spec_, spec_.mamba2->layer, prefix + ".mamba")));
     } else if (spec_.latent) {
       layer.attention.block =
           keep(keeping_keys_, builder.make<layers::LatentAttention>(latent_spec(spec_, prefix + ".self_attn", rotary)));

@@ -11,6 +11,7 @@
 #include "kernels/rotary/rotary.h"
 #include "layers/embedding_layers.h"
 #include "layers/fused_moe.h"
+#include "layers/gated_delta_net.h"
 #include "layers/mamba2.h"
 #include "layers/self_attention.h"
 #include "models/model.h"
@@ -53,18 +54,14 @@ struct NormNames {
 
 // Layers that keep a state and no keys, where a family has them among those with attention (layers/gated_delta_net.h).
 struct DeltaNetSpec {
-  int64_t key_heads = 0, value_heads = 0;
-  int64_t key_dim = 0, value_dim = 0;
-  int64_t conv_taps = 0;
-  bool heads_in_turns = false;    // the checkpoint has in_proj_qkvz and in_proj_ba
-  bool out_proj_tiled = false;    // the file has out_proj's columns in tiles, see GatedDeltaNet
-  std::vector<bool> layers = {};  // which of the model's they are
+  layers::GatedDeltaNet::Spec layer = {};  // but for what it is called, and the decoder's sizes
+  std::vector<bool> layers = {};           // which of the model's they are
 };
 
 // The same of Mamba-2 layers.
 struct Mamba2Spec {
-  layers::Mamba2::Spec layer = {};  // but for what it is called, and the decoder's sizes
-  std::vector<bool> layers = {};    // which of the model's they are
+  layers::Mamba2::Spec layer = {};
+  std::vector<bool> layers = {};
 };
 
 struct DecoderSpec {

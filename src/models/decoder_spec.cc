@@ -106,17 +106,17 @@ Result<std::vector<int64_t>> read_layer_windows(const io::ConfigMap& config, int
   return windows;
 }
 
-Result<std::vector<bool>> read_state_layers(const io::ConfigMap& config, int64_t layers, std::string_view state) {
+Result<std::vector<bool>> read_state_layers(const io::ConfigMap& config, int64_t layers) {
   CHORAL_TRY(const auto types, config.get_strings("layer_types"));
   if (std::ssize(types) != layers) {
     return corrupt("{} has {} entries for {} layers", config.path_of("layer_types"), types.size(), layers);
   }
   std::vector<bool> keeps(layers);
   for (int64_t i = 0; i < layers; ++i) {
-    keeps[i] = types[i] == state;
+    keeps[i] = types[i] == "linear_attention";
     if (!keeps[i] && types[i] != "full_attention") {
-      return unsupported("{}: '{}' is not known here; known: full_attention, {}", config.path_of("layer_types"),
-                         printable(types[i]), state);
+      return unsupported("{}: '{}' is not known here; known: full_attention, linear_attention", config.path_of("layer_types"),
+                         printable(types[i]));
     }
   }
   if (std::find(keeps.begin(), keeps.end(), false) == keeps.end()) {

@@ -89,7 +89,6 @@ Result<DecoderSpec> read_latent_decoder_spec(const io::ConfigMap& config, const 
   CHORAL_TRY(spec.latent, read_latent_spec(config));
   CHORAL_TRY(const int64_t positions, config.get_int("max_position_embeddings", kDimension));
   CHORAL_TRY(spec.rotary, read_rope_config(config, spec.latent->rope_dim, spec.max_positions, positions));
-  spec.rotary.rotary_dim = spec.latent->rope_dim;  // partial_rotary_factor is what that is of a whole head
   CHORAL_TRY(spec.attention_scale, read_attention_scale(config, spec.latent->nope_dim + spec.latent->rope_dim));
   CHORAL_TRY(spec.mlp_bias, config.get_bool_or("mlp_bias", false));
   if (spec.mlp_bias) return unsupported("{} is true", config.path_of("mlp_bias"));
@@ -115,23 +114,31 @@ Result<std::unique_ptr<Model>> make_deepseek_v2(const io::ConfigMap& config, con
   return make_decoder(std::move(spec), options);
 }
 
-Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, const ModelOptions& options) {
+namespace {
+
+Result<DecoderSpec> read_v3_spec(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_latent_decoder_spec(config, options));
   CHORAL_TRY(spec.rotary.interleaved, config.get_bool_or("rope_interleave", true));
   CHORAL_RETURN_IF_ERROR(read_sigmoid_gating(config, {.routed_scaling = 2.5}, *spec.moe));
+  return spec;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> make_deepseek_v3(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(auto spec, read_v3_spec(config, options));
   return make_decoder(std::move(spec), options);
 }
 
 Result<std::unique_ptr<Model>> make_deepseek_v32(const io::ConfigMap& config, const ModelOptions& options) {
+  CHORAL_TRY(auto spec, read_v3_spec(config, options));
   CHORAL_TRY(const int64_t chosen, config.get_int_or("index_topk", 2048, io::kPositive));
-  CHORAL_TRY(const int64_t positions, config.get_int("max_position_embeddings", kDimension));
-  const int64_t served = options.max_model_len > 0 ? std::min(options.max_model_len, positions) : positions;
-  if (served > chosen) {
+  if (spec.max_positions > chosen) {
     return unsupported(
         "{} is {}: of longer texts a token sees so many of the others, which is not served; give --max-model-len {} or less",
         config.path_of("index_topk"), chosen, chosen);
   }
-  return make_deepseek_v3(config, options);
+  return make_decoder(std::move(spec), options);
 }
 
 }  // namespace choral::models

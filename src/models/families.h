@@ -59,9 +59,9 @@ Result<MoeSpec> read_granite_mixture(const io::ConfigMap& config, const DecoderS
 // `shared_mlp` beside them, of so many columns; 0: none.
 void add_granite_shared_mlp(int64_t intermediate, MoeSpec& moe);
 
-// Which layers keep a state and no keys: as `layer_types` says with the name `state` or full_attention. One has attention at
-// least.
-Result<std::vector<bool>> read_state_layers(const io::ConfigMap& config, int64_t layers, std::string_view state);
+// Which layers keep a state and no keys: those that `layer_types` calls linear_attention. The others have full_attention, and one
+// does at least.
+Result<std::vector<bool>> read_state_layers(const io::ConfigMap& config, int64_t layers);
 
 // Qwen3's attention and norms, which its mixtures share.
 Result<DecoderSpec> read_qwen3_spec(const io::ConfigMap& config, const ModelOptions& options);
@@ -94,8 +94,8 @@ struct SharedMoeDefaults {
 };
 Result<MoeSpec> read_shared_moe_spec(const io::ConfigMap& config, int64_t layers, const SharedMoeDefaults& absent);
 
-// Experts chosen within the groups whose two best have the highest scores, and DeepSeek-V3's routing, which others took over: so,
-// by scores of a sigmoid and with a bias.
+// Experts are chosen within the groups whose two best have the highest scores. DeepSeek-V3, and those that took its routing over,
+// score them by a sigmoid, with a bias.
 struct GroupGatingDefaults {
   double routed_scaling = 1;
   std::optional<int64_t> groups = {};  // none: the file has to say

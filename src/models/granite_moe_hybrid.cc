@@ -89,7 +89,7 @@ Result<std::unique_ptr<Model>> make_granite_moe_hybrid(const io::ConfigMap& conf
   CHORAL_TRY(auto spec, read_granite_spec(config, options));
   CHORAL_TRY(const bool rotates, read_rotates(config));
   spec.rotates.assign(spec.layers, rotates);
-  CHORAL_TRY(auto states, read_state_layers(config, spec.layers, "linear_attention"));
+  CHORAL_TRY(auto states, read_state_layers(config, spec.layers));
   if (std::find(states.begin(), states.end(), true) != states.end()) {  // some models of this class have attention alone
     CHORAL_TRY(spec.mamba2, read_mamba2_spec(config, spec));
     spec.mamba2->layers = std::move(states);

@@ -255,6 +255,15 @@ TEST_F(ModelsTest, Mistral4ScalesQueriesByTheirPosition) {
             std::string::npos);
   EXPECT_NE(made(R"(, "llama_4_scaling_beta": 0.1)").status().message().find("original_max_position_embeddings is missing"),
             std::string::npos);
+  const auto turning = [&](double part) {
+    return make(mixture("Mistral4ForCausalLM", kLatents + fmt::format(R"(, "partial_rotary_factor": {}, "rope_scaling": {{
+        "rope_type": "yarn", "factor": 8, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 32}})",
+                                                                      part)))
+        .status()
+        .message();
+  };
+  EXPECT_EQ(turning(8.0 / 24), "");
+  EXPECT_NE(turning(0.5).find("partial_rotary_factor is 0.5, and qk_rope_head_dim 8 of 24"), std::string::npos) << turning(0.5);
 }
 
 TEST_F(ModelsTest, DeepSeekV32IsServedWhereItsIndexerChoosesAll) {

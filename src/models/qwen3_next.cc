@@ -11,7 +11,7 @@ constexpr io::IntRange kHeads{1, 4096}, kHeadDim{1, 4096}, kTaps{2, kernels::Cau
 
 // As layer_types says, else all but every full_attention_interval-th.
 Result<std::vector<bool>> read_delta_net_layers(const io::ConfigMap& config, int64_t layers) {
-  if (config.contains("layer_types")) return read_state_layers(config, layers, "linear_attention");
+  if (config.contains("layer_types")) return read_state_layers(config, layers);
   CHORAL_TRY(const int64_t interval, config.get_int_or("full_attention_interval", 4, io::kPositive));
   std::vector<bool> out(layers);
   for (int64_t i = 0; i < layers; ++i) out[i] = (i + 1) % interval != 0;
@@ -23,7 +23,8 @@ Result<std::vector<bool>> read_delta_net_layers(const io::ConfigMap& config, int
 }
 
 Result<DeltaNetSpec> read_delta_net_spec(const io::ConfigMap& config, int64_t layers) {
-  DeltaNetSpec net;
+  DeltaNetSpec spec;
+  auto& net = spec.layer;
   CHORAL_TRY(net.key_heads, config.get_int_or("linear_num_key_heads", 16, kHeads));
   CHORAL_TRY(net.value_heads, config.get_int_or("linear_num_value_heads", 32, kHeads));
   CHORAL_TRY(net.key_dim, config.get_int_or("linear_key_head_dim", 128, kHeadDim));
@@ -34,8 +35,8 @@ Result<DeltaNetSpec> read_delta_net_spec(const io::ConfigMap& config, int64_t la
                    net.value_heads, net.key_heads);
   }
   CHORAL_TRY(net.out_proj_tiled, config.get_bool_or("linear_out_proj_tiled", false));  // of GGUF files
-  CHORAL_TRY(net.layers, read_delta_net_layers(config, layers));
-  return net;
+  CHORAL_TRY(spec.layers, read_delta_net_layers(config, layers));
+  return spec;
 }
 
 // What Qwen3-Next and Qwen3.5 share.
@@ -76,7 +77,7 @@ Result<MoeSpec> read_mixture(const io::ConfigMap& config, int64_t layers) {
 
 Result<std::unique_ptr<Model>> make_qwen3_next(const io::ConfigMap& config, const ModelOptions& options) {
   CHORAL_TRY(auto spec, read_spec(config, options));
-  spec.delta_net->heads_in_turns = true;
+  spec.delta_net->layer.heads_in_turns = true;
   CHORAL_TRY(const int64_t experts, config.get_int_or("num_experts", 512, io::kNotNegative));
   if (experts > 0) {
     CHORAL_TRY(spec.moe, read_mixture(config, spec.layers));
