@@ -91,8 +91,7 @@ Status check_given_prompt(std::string_view begun_with, std::span<const int32_t> 
   if (begun_with.empty() || to_hex(sha256(std::as_bytes(prompt))).starts_with(begun_with)) return {};
   return invalid_argument(
       "the prompt is another than the one that the answer began with (its tokens differ: other messages, template, tools or "
-      "date); "
-      "send the body that it began with");
+      "date); send the body that it began with");
 }
 
 Status check_given_adapters(const std::optional<std::vector<std::string>>& begun_with, std::span<const AnswerAdapter> adapters) {
@@ -106,8 +105,7 @@ Status check_given_adapters(const std::optional<std::vector<std::string>>& begun
     if (adapters[i].digest.starts_with(digest)) continue;
     return invalid_argument(
         "adapter '{}' is another now: the answer began with content {}…, and here its generation {} is {}…; begin again, or ask "
-        "a "
-        "server where it is what it was",
+        "a server where it is what it was",
         adapters[i].name, digest.substr(0, kShownDigits), adapters[i].generation, adapters[i].digest.substr(0, kShownDigits));
   }
   return {};

@@ -100,7 +100,7 @@ class AnswerForm {
   // For streams that tell how to go on elsewhere: at first, of each event, and with each chunk.
   void tell_resume(const CallHead& call) {
     if (call.include_resume) resume_.emplace(call.goes_on);
-    begun_with_ = call.resume_adapters;
+    begun_with_ = call.request.given_adapters;
   }
   void note_resume(const StreamEvent& event) {
     if (resume_) replays_ ? resume_->add_given(event) : resume_->add(event);
@@ -110,7 +110,7 @@ class AnswerForm {
     return resume_->take({.fingerprint = head.system_fingerprint,
                           .seed = facts_.seed,
                           .prompt = head.prompt_digest,
-                          .adapters = begun_with_.empty() ? resume_digests(facts_.adapters) : begun_with_});
+                          .adapters = begun_with_ ? *begun_with_ : resume_digests(facts_.adapters)});
   }
   Progress progress(size_t prompt) const { return prompt < progress_.size() ? progress_[prompt] : Progress(); }
 
@@ -119,7 +119,8 @@ class AnswerForm {
   std::vector<Progress> progress_;  // one a prompt
   bool replays_ = false;
   std::optional<ResumeWriter> resume_;
-  std::vector<std::string> begun_with_;  // contents of adapters, of an answer that goes on: it may be made of no more steps
+  // Contents of adapters, of an answer that goes on: it may be made of no more steps.
+  std::optional<std::vector<std::string>> begun_with_;
 };
 
 // `prompts`: when shows_prompts() of the call.

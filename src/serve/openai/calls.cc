@@ -237,7 +237,7 @@ Status take_resume(CallHead& head) {
   seed = token.origin.seed;
   head.request.given = std::move(token.given);
   head.request.given_prompt = std::move(token.origin.prompt);
-  head.request.given_adapters = head.resume_adapters = std::move(token.origin.adapters);
+  head.request.given_adapters = std::move(token.origin.adapters);
   head.resume_fingerprint = std::move(token.origin.fingerprint);
   head.goes_on = true;
   return {};

@@ -27,17 +27,16 @@ struct CallHead {
   bool has_lora = false;          // it says who answers, be it "base" or []
   std::vector<int32_t> lora_ids;  // of request.adapters where llama.cpp's {"id": …} stands; else -1
   bool stream = false;
-  bool include_usage = false;                     // stream_options
-  bool continuous_usage = false;                  // in every chunk, where include_usage asks for it at all
-  bool include_resume = false;                    // in every chunk: what the answer could go on with elsewhere
-  std::string resume;                             // that of an answer which goes on here; empty: none
-  bool goes_on = false;                           // with it
-  std::string resume_fingerprint;                 // and under which system_fingerprint it began
-  std::vector<std::string> resume_adapters = {};  // and with which contents
-  bool return_token_ids = false;                  // vLLM's
-  bool tokens_as_token_ids = false;               // "token_id:7" in place of a token's text, vLLM's
-  bool timings = false;                           // llama.cpp's timings_per_token
-  bool tells_progress = false;                    // llama.cpp's return_progress: a stream begins with how the prompt was computed
+  bool include_usage = false;        // stream_options
+  bool continuous_usage = false;     // in every chunk, where include_usage asks for it at all
+  bool include_resume = false;       // in every chunk: what the answer could go on with elsewhere
+  std::string resume;                // that of an answer which goes on here; empty: none
+  bool goes_on = false;              // with that
+  std::string resume_fingerprint;    // under which system_fingerprint it began
+  bool return_token_ids = false;     // vLLM's
+  bool tokens_as_token_ids = false;  // "token_id:7" in place of a token's text, vLLM's
+  bool timings = false;              // llama.cpp's timings_per_token
+  bool tells_progress = false;       // llama.cpp's return_progress: a stream begins with how the prompt was computed
 };
 
 struct CompletionCall : CallHead {

@@ -63,7 +63,7 @@ class CompletionForm : public AnswerForm {
       choice["text"] = prompt_texts_[prompt] + choice["text"].get_ref<const std::string&>();
       if (logprobs_ && !replays()) add_prompt(prompts_[prompt].front(), of_prompts_[prompt], logprobs, offsets_[index]);
     }
-    if (logprobs_ && replays()) offsets_[index] = characters_before(prompt, event.token_ids);
+    if (logprobs_ && replays()) offsets_[index] = characters_before(prompts_[prompt], event.token_ids);
     if (is_first && prompt_logprobs_ && event.index == 0) choice["prompt_logprobs"] = prompt_logprobs(event.prompt_logprobs);
     if (is_first && token_ids_) choice["prompt_token_ids"] = prompts_[prompt];
     if (!no_tokens_) add(event.logprobs, beside_, logprobs, offsets_[index]);
@@ -111,8 +111,8 @@ class CompletionForm : public AnswerForm {
   }
 
   // Of what came before the rest of an answer, in which `given` came, the prompt too where it was repeated.
-  int64_t characters_before(size_t prompt, const std::vector<int32_t>& given) const {
-    return (echo_ ? text_characters(prompts_[prompt], names_) : 0) + text_characters(given, names_);
+  int64_t characters_before(const std::vector<int32_t>& prompt, const std::vector<int32_t>& given) const {
+    return (echo_ ? text_characters(prompt, names_) : 0) + text_characters(given, names_);
   }
 
   Json chunk(Json choices, Json usage) const {
@@ -156,7 +156,7 @@ class CompletionForm : public AnswerForm {
     LogprobRows rows;
     const auto& given = completion.given_token_ids;
     if (!given.empty()) {
-      rows.set_offset((echo_ ? text_characters(output.prompt_token_ids, names_) : 0) + text_characters(given, names_));
+      rows.set_offset(characters_before(output.prompt_token_ids, given));
     } else if (echo_) {
       rows.add_first(output.prompt_token_ids.front());
       rows.add(output.prompt_logprobs, static_cast<size_t>(std::max(logprobs_.value_or(0), 0)));

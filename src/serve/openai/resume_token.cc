@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/sha256.h"
 #include "base/status.h"
 
@@ -38,9 +39,10 @@ void put_text(std::string_view text, std::string& out) {
   out += text;
 }
 
+std::string hex_of(std::string_view bytes) { return to_hex({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}); }
+
 std::string piece_text(std::string_view head, const std::string& bytes) {
-  const std::string all = bytes + check_of(head, bytes);
-  return to_hex({reinterpret_cast<const uint8_t*>(all.data()), all.size()}) + kPieceEnd;
+  return hex_of(bytes + check_of(head, bytes)) + kPieceEnd;
 }
 
 std::string origin_bytes(const ResumeOrigin& origin) {
@@ -53,21 +55,13 @@ std::string origin_bytes(const ResumeOrigin& origin) {
   return bytes;
 }
 
-std::optional<uint8_t> nibble(char digit) {
-  if (digit >= '0' && digit <= '9') return static_cast<uint8_t>(digit - '0');
-  if (digit >= 'a' && digit <= 'f') return static_cast<uint8_t>(digit - 'a' + 10);
-  return std::nullopt;
-}
-
+// None: not as to_hex() writes it.
 std::optional<std::string> bytes_of(std::string_view hex) {
-  if (hex.size() % 2 != 0) return std::nullopt;
   std::string bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) {
-    const auto high = nibble(hex[i]), low = nibble(hex[i + 1]);
-    if (!high || !low) return std::nullopt;
-    bytes += static_cast<char>(*high << 4U | *low);
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes += static_cast<char>(hex_digit(hex[i]) * 16 + hex_digit(hex[i + 1]));
   }
-  return bytes;
+  return hex_of(bytes) == hex ? std::optional(std::move(bytes)) : std::nullopt;
 }
 
 // The numbers of a piece, one behind the other. What is not there makes it bad.
