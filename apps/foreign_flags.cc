@@ -269,7 +269,7 @@ constexpr ForeignFlag kForeign[] = {
      kOne, "1", kOneProcess},
     {"--distributed-executor-backend", kOne, "uni", kOneProcess},
     {"--data-parallel-address --data-parallel-rpc-port --data-parallel-rank --data-parallel-start-rank --master-addr "
-     "--master-port --node-rank --worker-extension-cls --kv-transfer-config --kv-events-config --ec-transfer-config "
+     "--master-port --node-rank --worker-extension-cls --kv-transfer-config --ec-transfer-config "
      "--weight-transfer-config",
      kOne, kNever, kOneProcess},
     {"--enable-expert-parallel -ep --no-enable-expert-parallel --enable-eplb --data-parallel-hybrid-lb "

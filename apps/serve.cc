@@ -32,6 +32,7 @@ struct ServeFlags {
   std::string stored_responses = "0";
   std::string stored_files = "1G";
   std::string sent_adapters = "0";
+  std::string kv_events;
   bool lora_without_apply = false;
   double unready_s = 0;
   double drain_s = 30;
@@ -140,6 +141,12 @@ Status run(ServeFlags flags) {
   CHORAL_TRY(flags.server.stored_response_bytes, parse_size(flags.stored_responses).while_("--store-responses"));
   CHORAL_TRY(flags.server.stored_file_bytes, parse_size(flags.stored_files).while_("--store-files"));
   CHORAL_TRY(flags.server.sent_adapter_bytes, parse_size(flags.sent_adapters).while_("--store-adapters"));
+  CHORAL_TRY(flags.server.kv_events, serve::kv_event_settings(flags.kv_events));
+  if (flags.server.kv_events.enabled) {
+    if (!flags.engine.options.enable_prefix_caching)
+      return invalid_argument("--kv-events-config: without prefix caching there are no events; leave out one of the two flags");
+    flags.engine.options.kv_event_batches = flags.server.kv_events.max_queue_size;
+  }
   flags.server.adapter_root = flags.engine.options.adapter_root;
   flags.server.base_adapters = adapters_that_act(flags);
   const std::vector<AdapterUse> acting = flags.server.base_adapters;
@@ -238,6 +245,9 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   app.add_flag("--lora-init-without-apply", flags.lora_without_apply,
                "--lora PATH, without a name, waits to be asked for too; as in llama.cpp")
       ->group("Server");
+  option("--kv-events-config", flags.kv_events,
+         "publish what enters and leaves the prefix cache over ZeroMQ: vLLM's JSON, {\"enable_kv_cache_events\": true} (none)",
+         "JSON");
   add_answer_flags(app, flags.server);
   app.add_flag("--webui,--ui,!--no-webui,!--no-ui", flags.server.has_console, "the console, a page for people at / (on)")
       ->group("Server");

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "choral/kv_events.h"
 #include "choral/status.h"
 #include "choral/types.h"
 
@@ -97,6 +98,7 @@ struct EngineOptions {
   double request_timeout_s = 0;       // of requests that bring no timeout_s; 0 = none
   double queue_timeout_s = 0;         // of requests that bring no queue_timeout_s; 0 = none
   bool enable_prefix_caching = true;
+  int kv_event_batches = 0;  // steps whose events of the prefix cache wait for LLM::next_kv_events(); 0: none are kept
   bool enable_chunked_prefill = true;
   std::string scheduling_policy = "fcfs";  // fcfs | priority
   uint64_t seed = 0;                       // for requests that bring none
@@ -199,18 +201,34 @@ struct ModelInfo {
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
 
-// A histogram of steps by their tokens, as vLLM counts them: computed prompt tokens and given ones. counts[i] is the number of
-// steps with at most kBounds[i] and more than kBounds[i - 1] tokens; the last counts those with more than any bound.
-struct StepTokens {
-  static constexpr std::array<int32_t, 13> kBounds{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+// A histogram. counts[i] is the number of values of at most kBounds[i] and more than kBounds[i - 1]; the last counts those beyond
+// any bound.
+template <class Bounds>
+struct Counted : Bounds {
+  using Bounds::kBounds;
+  using Sum = typename Bounds::Sum;
   std::array<int64_t, kBounds.size() + 1> counts = {};
-  int64_t sum = 0;  // of tokens
+  Sum sum = 0;  // of the values
 
-  void add(int32_t tokens) {
-    ++counts[static_cast<size_t>(std::lower_bound(kBounds.begin(), kBounds.end(), tokens) - kBounds.begin())];
-    sum += tokens;
+  void add(Sum value) {
+    ++counts[static_cast<size_t>(std::lower_bound(kBounds.begin(), kBounds.end(), value) - kBounds.begin())];
+    sum += value;
   }
 };
+
+// Steps by their tokens, as vLLM counts them: computed prompt tokens and given ones.
+struct StepTokenBounds {
+  using Sum = int64_t;
+  static constexpr std::array<Sum, 13> kBounds{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+};
+using StepTokens = Counted<StepTokenBounds>;
+
+// Adapters by the seconds that reading and packing one took.
+struct AdapterLoadBounds {
+  using Sum = double;
+  static constexpr std::array<Sum, 13> kBounds{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
+};
+using AdapterLoadSeconds = Counted<AdapterLoadBounds>;
 
 struct EngineStats {
   int running = 0;
@@ -229,6 +247,7 @@ struct EngineStats {
   int64_t adapter_bytes = 0;  // resident, and reserved for what is being loaded
   int64_t adapter_budget_bytes = 0;
   int64_t adapter_loads = 0;
+  AdapterLoadSeconds adapter_load_seconds = {};  // of those that succeeded
   int64_t adapter_evictions = 0;
   int64_t host_copies = 0;        // from a device's memory to the host's: tokens or logits of each step, and whatever falls back
   int64_t host_copied_bytes = 0;  // by them
@@ -377,6 +396,10 @@ class CHORAL_API LLM {
   // At once, while a step is being computed too: for probes and figures.
   virtual EngineHeartbeat heartbeat() const = 0;
   virtual EngineActivity activity() const = 0;
+  // What entered and left the prefix cache in the next step that has such events, waiting for at most `limit`; each is given
+  // once. False: there were none, or EngineOptions::kv_event_batches is 0. Batches that nobody took are lost, the oldest first,
+  // once so many wait.
+  virtual bool next_kv_events(KvEventBatch& batch, std::chrono::milliseconds limit) = 0;
 };
 
 CHORAL_API std::string_view version();  // "0.1.0"

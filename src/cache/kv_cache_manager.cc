@@ -7,10 +7,12 @@
 
 namespace choral::cache {
 
-KVCacheManager::KVCacheManager(const KvPoolShape& pool, int32_t step_tokens, bool enable_prefix_caching)
+KVCacheManager::KVCacheManager(const KvPoolShape& pool, int32_t step_tokens, bool enable_prefix_caching,
+                               EvictionListener* listener)
     : shape_(pool),
       step_tokens_(step_tokens),
       enable_prefix_caching_(enable_prefix_caching),
+      listener_(listener),
       pool_(pool.blocks, pool.block_tokens),
       index_(pool.blocks) {
   CHORAL_CHECK(groups() > 0 && groups() <= kMostGroups, "a KV pool serves at least one group of layers");
@@ -108,7 +110,10 @@ bool KVCacheManager::grow(std::span<BlockTable> tables, int64_t computed, int64_
   for (int32_t group = 0; group < groups(); ++group) {
     for (const int32_t end = end_for(group, computed, token_count); tables[group].size() < end;) {
       const BlockId block = pool_.take();
-      if (index_.erase(block)) ++stats_.evicted_blocks;
+      if (index_.erase(block)) {
+        ++stats_.evicted_blocks;
+        if (listener_ != nullptr) listener_->evicted(block);
+      }
       tables[group].push(block);
     }
   }
@@ -155,12 +160,15 @@ int64_t KVCacheManager::fork(std::span<const BlockTable> tables, int64_t token_c
   return int64_t{shared} * block_tokens();
 }
 
-void KVCacheManager::publish(const PrefixChain& chain, std::span<const BlockTable> tables, int32_t first, int32_t end) {
+void KVCacheManager::publish(const PrefixChain& chain, std::span<const BlockTable> tables, int32_t first, int32_t end,
+                             OnPublished found_from_now_on) {
   if (!enable_prefix_caching_) return;
   for (int32_t group = 0; group < groups(); ++group) {
     const BlockTable& table = tables[group];
     CHORAL_CHECK(end <= chain.size() && end <= table.size(), "published blocks need a key and a place");
-    for (int32_t i = std::max(first, table.begin()); i < end; ++i) index_.insert(key_in_group(chain[i], group), table[i]);
+    for (int32_t i = std::max(first, table.begin()); i < end; ++i) {
+      if (index_.insert(key_in_group(chain[i], group), table[i])) found_from_now_on(group, i, table[i]);
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/function_ref.h"
 #include "cache/block_pool.h"
 #include "cache/block_table.h"
 #include "cache/kv_groups.h"
@@ -32,10 +33,17 @@ struct PrefixStats {
   int64_t evicted_blocks = 0;
 };
 
+// Hears of blocks that publish() made findable and that are found no more, since their memory goes to another sequence.
+class EvictionListener {
+ public:
+  virtual ~EvictionListener() = default;
+  virtual void evicted(BlockId block) noexcept = 0;
+};
+
 class KVCacheManager {
  public:
-  // A step computes at most step_tokens of one sequence.
-  KVCacheManager(const KvPoolShape& pool, int32_t step_tokens, bool enable_prefix_caching);
+  // A step computes at most step_tokens of one sequence. `listener` (may be null) outlives this.
+  KVCacheManager(const KvPoolShape& pool, int32_t step_tokens, bool enable_prefix_caching, EvictionListener* listener = nullptr);
 
   int32_t block_count() const { return pool_.block_count(); }
   int32_t block_tokens() const { return pool_.block_tokens(); }
@@ -87,8 +95,14 @@ class KVCacheManager {
   // the ones after them itself, to the same bits.
   [[nodiscard]] int64_t fork(std::span<const BlockTable> tables, int64_t token_count, std::span<BlockTable> fork);
 
-  // Blocks [first, end) of positions are computed: from now on others may share them.
-  void publish(const PrefixChain& chain, std::span<const BlockTable> tables, int32_t first, int32_t end);
+  // Blocks [first, end) of positions are computed: from now on others may share them. `found_from_now_on` is called for each
+  // that no other block stood for yet.
+  using OnPublished = FunctionRef<void(int32_t group, int32_t position, BlockId block)>;
+  void publish(const PrefixChain& chain, std::span<const BlockTable> tables, int32_t first, int32_t end,
+               OnPublished found_from_now_on);
+  void publish(const PrefixChain& chain, std::span<const BlockTable> tables, int32_t first, int32_t end) {
+    publish(chain, tables, first, end, [](int32_t, int32_t, BlockId) {});
+  }
 
   // Drops the tables' references and empties them.
   void release(std::span<BlockTable> tables);
@@ -104,6 +118,7 @@ class KVCacheManager {
   KvPoolShape shape_;
   int32_t step_tokens_;
   bool enable_prefix_caching_;
+  EvictionListener* listener_;
   BlockPool pool_;
   PrefixIndex index_;
   PrefixHasher hasher_;

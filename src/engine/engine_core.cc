@@ -32,7 +32,10 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
       max_waiting_tokens_(limits.max_waiting_tokens),
       clock_(std::move(clock)),
       residency_(*registry_, *executor_, limits.adapter_budget_bytes, limits.most_adapters),
-      scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_),
+      journal_(limits.kv_event_batches > 0
+                   ? std::make_unique<KvJournal>(executor_->facts().kv_pool, static_cast<size_t>(limits.kv_event_batches))
+                   : nullptr),
+      scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_, journal_.get()),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
       writer_(scheduler_, clock_, config.max_num_seqs),
       masks_(config.max_num_seqs + config.max_waiting, mask_limits),  // given tokens wait for theirs in the queue
@@ -106,6 +109,7 @@ void EngineCore::run() {
       take_inbox();
       end_late();
       step(queues);
+      if (journal_ != nullptr) journal_->end_batch();
       publish_stats();
     }
     end_turn(turn);
@@ -365,6 +369,7 @@ void EngineCore::publish_stats() {
                   .adapter_bytes = residency_.resident_bytes(),
                   .adapter_budget_bytes = residency_.budget_bytes(),
                   .adapter_loads = residency_.loads(),
+                  .adapter_load_seconds = residency_.load_seconds(),
                   .adapter_evictions = residency_.evictions(),
                   .host_copies = cycle_.output().host_copies,
                   .host_copied_bytes = cycle_.output().host_copied_bytes};

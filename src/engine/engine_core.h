@@ -20,6 +20,7 @@
 #include "engine/engine_request.h"
 #include "engine/executor.h"
 #include "engine/heartbeat.h"
+#include "engine/kv_journal.h"
 #include "engine/mask_threads.h"
 #include "engine/spare_memory.h"
 #include "engine/step_cycle.h"
@@ -32,6 +33,7 @@ struct EngineLimits {
   int64_t adapter_budget_bytes = 0;
   int64_t most_adapters = lora::kAnyNumber;
   int64_t max_waiting_tokens = 0;  // of prompts; 0 = none
+  int32_t kv_event_batches = 0;    // that wait to be read; 0: no journal is kept
 };
 
 class EngineCore {
@@ -66,6 +68,10 @@ class EngineCore {
   EngineStats stats() const;
   // What the device noted since the start.
   std::vector<std::string> device_notes() const;
+  // LLM's.
+  bool next_kv_events(KvEventBatch& batch, std::chrono::milliseconds limit) {
+    return journal_ != nullptr && journal_->next(batch, limit);
+  }
 
  private:
   // A turn of the loop that callers wait for, by number.
@@ -107,6 +113,7 @@ class EngineCore {
   const int64_t max_waiting_, max_waiting_tokens_;
   const Clock clock_;
   AdapterResidency residency_;
+  std::unique_ptr<KvJournal> journal_;  // null: nobody asked for one
   sched::Scheduler scheduler_;
   std::vector<std::unique_ptr<EngineRequest>> parked_;  // their adapters were never loaded before
   bool starved_ = false;                                // the last plan was empty: everybody waits for adapters

@@ -138,6 +138,9 @@ class Engine : public LLM {
   Status check_health(std::chrono::milliseconds limit) override { return core_->check_health(limit); }
   EngineHeartbeat heartbeat() const override { return core_->heartbeat(); }
   EngineActivity activity() const override { return core_->activity(); }
+  bool next_kv_events(KvEventBatch& batch, std::chrono::milliseconds limit) override {
+    return core_->next_kv_events(batch, limit);
+  }
   Status load_adapter(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation) override {
     return or_out_of_memory("the adapter cannot be loaded", [&] { return registry_->load(spec, replace, expected_generation); });
   }
@@ -244,7 +247,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                        .generations = options.adapter_generations}));
   const EngineLimits limits{.adapter_budget_bytes = facts.adapter_bytes,
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
-                            .max_waiting_tokens = options.max_waiting_tokens};
+                            .max_waiting_tokens = options.max_waiting_tokens,
+                            .kv_event_batches = options.kv_event_batches};
   engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits);
   CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));

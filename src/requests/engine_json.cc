@@ -100,7 +100,8 @@ constexpr std::array kOptions{
     CHORAL_OPTION(adapter_memory_bytes),
     Field<EngineOptions>{"adapters", {}, read_specs},
 };
-constexpr size_t kNotFromJson = 4;  // layer_overrides, platform, adapter_generations, on_progress
+// layer_overrides, platform, adapter_generations, on_progress; kv_event_batches, which only LLM::next_kv_events() empties
+constexpr size_t kNotFromJson = 5;
 static_assert(kOptions.size() + kNotFromJson == member_count<EngineOptions>(), "a member of EngineOptions is missing");
 #undef CHORAL_OPTION
 #undef CHORAL_FIELD
@@ -186,8 +187,13 @@ Json model_json(const ModelInfo& m) {
           {"notes", m.notes}};
 }
 
+template <class Bounds>
+Json counted_json(const Counted<Bounds>& counted, const char* what) {
+  return {{"at_most", Bounds::kBounds}, {what, counted.counts}, {"sum", counted.sum}};
+}
+
 Json stats_json(const EngineStats& s) {
-  static_assert(member_count<EngineStats>() == 19, "a member of EngineStats is missing below");
+  static_assert(member_count<EngineStats>() == 20, "a member of EngineStats is missing below");
   return {{"running", s.running},
           {"waiting", s.waiting},
           {"waiting_tokens", s.waiting_tokens},
@@ -196,7 +202,7 @@ Json stats_json(const EngineStats& s) {
           {"generated_tokens", s.generated_tokens},
           {"preemptions", s.preemptions},
           {"corrupted", s.corrupted},
-          {"step_tokens", {{"at_most", StepTokens::kBounds}, {"steps", s.step_tokens.counts}, {"sum", s.step_tokens.sum}}},
+          {"step_tokens", counted_json(s.step_tokens, "steps")},
           {"prefix_query_tokens", s.prefix_query_tokens},
           {"prefix_hit_tokens", s.prefix_hit_tokens},
           {"kv_blocks_total", s.kv_blocks_total},
@@ -204,6 +210,7 @@ Json stats_json(const EngineStats& s) {
           {"adapter_bytes", s.adapter_bytes},
           {"adapter_budget_bytes", s.adapter_budget_bytes},
           {"adapter_loads", s.adapter_loads},
+          {"adapter_load_seconds", counted_json(s.adapter_load_seconds, "loads")},
           {"adapter_evictions", s.adapter_evictions},
           {"host_copies", s.host_copies},
           {"host_copied_bytes", s.host_copied_bytes}};

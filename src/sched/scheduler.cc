@@ -21,11 +21,12 @@ int32_t most_step_tokens(const SchedulerConfig& config) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, const cache::KvPoolShape& pool, AdapterGate* gate)
+Scheduler::Scheduler(const SchedulerConfig& config, const cache::KvPoolShape& pool, AdapterGate* gate, BlockJournal* journal)
     : config_(checked(config)),
       watermark_blocks_(config.watermark_blocks >= 0 ? config.watermark_blocks : pool.blocks / 100),
       gate_(gate),
-      cache_(pool, most_step_tokens(config), config.enable_prefix_caching),
+      journal_(journal),
+      cache_(pool, most_step_tokens(config), config.enable_prefix_caching, journal),
       states_(pool.state_slots),
       waiting_(config) {
   const size_t most_live = static_cast<size_t>(config.max_waiting) + static_cast<size_t>(config.max_num_seqs);
@@ -169,7 +170,10 @@ void Scheduler::share(Request& request) {
   const int32_t full = request.computed_count / cache_.block_tokens();
   if (full > request.published_blocks) {
     extend_prefix_chain(request);
-    cache_.publish(request.prefix_chain, request.block_tables, request.published_blocks, full);
+    cache_.publish(request.prefix_chain, request.block_tables, request.published_blocks, full,
+                   [&](int32_t group, int32_t position, cache::BlockId block) {
+                     if (journal_ != nullptr) journal_->stored(request, group, position, block);
+                   });
     request.published_blocks = full;
   }
   if (states_.wanted()) name_state(request, /*leaves=*/false);

@@ -29,6 +29,7 @@
 #include "cache/kv_cache_manager.h"
 #include "cache/state_slots.h"
 #include "sched/adapter_gate.h"
+#include "sched/block_journal.h"
 #include "sched/fair_share.h"
 #include "sched/request.h"
 #include "sched/scheduler_config.h"
@@ -51,8 +52,9 @@ struct SchedulerStats {
 class Scheduler {
  public:
   // `config` must be valid (validate()). `gate` (may be null: adapters are always there) outlives the scheduler, whose end
-  // releases what unfinished requests hold.
-  Scheduler(const SchedulerConfig& config, const cache::KvPoolShape& pool, AdapterGate* gate = nullptr);
+  // releases what unfinished requests hold; so does `journal` (may be null: nobody listens).
+  Scheduler(const SchedulerConfig& config, const cache::KvPoolShape& pool, AdapterGate* gate = nullptr,
+            BlockJournal* journal = nullptr);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -152,6 +154,7 @@ class Scheduler {
   SchedulerConfig config_;
   int32_t watermark_blocks_;
   AdapterGate* gate_;
+  BlockJournal* journal_;
   cache::KVCacheManager cache_;
   cache::StateSlots states_;
   FairShare shares_;

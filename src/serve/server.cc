@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "serve/batches/batch_runner.h"
+#include "serve/kv_events/kv_event_publisher.h"
 #include "serve/routes/access.h"
 #include "serve/routes/router.h"
 #include "serve/service/access_log.h"
@@ -27,6 +28,9 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   std::unique_ptr<Server> server(new Server());
   CHORAL_TRY(auto service, service_options(options));
   CHORAL_TRY(server->service_, Service::make(std::move(service)));
+  if (options.kv_events.enabled) {
+    CHORAL_TRY(server->kv_events_, KvEventPublisher::make(options.kv_events));
+  }
   Service* const s = server->service_.get();
   const auto told = [s, log = options.access_log](AnsweredRequest answered) {
     s->note_answer(route_of(answered.request), answered.status);
@@ -68,6 +72,7 @@ std::shared_ptr<AdapterGenerations> Server::generations() const { return service
 
 Status Server::attach(LLM& llm, const EngineOptions& options) {
   CHORAL_RETURN_IF_ERROR(service_->attach(llm, options));
+  if (kv_events_) CHORAL_RETURN_IF_ERROR(kv_events_->start(llm));
   if (service_->batches() == nullptr) return {};
   // No line of a batch is a line of the log.
   CHORAL_TRY(batches_, BatchRunner::start(*service_, [s = service_.get()](std::shared_ptr<HttpExchange> exchange) {

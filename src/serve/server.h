@@ -10,10 +10,12 @@
 
 #include "choral/llm.h"
 #include "serve/http/server.h"
+#include "serve/kv_events/kv_event_settings.h"
 
 namespace choral::serve {
 
 class BatchRunner;
+class KvEventPublisher;
 class Service;
 
 enum class AccessLog { kOff, kText, kJson };
@@ -46,6 +48,7 @@ struct ServerOptions {
   std::string tool_call_parser;  // how the model writes tool calls; empty: as its chat template says
   std::string reasoning_parser;  // how it marks what it thinks, "none": not at all; empty: as its chat template says
   AccessLog access_log = AccessLog::kText;
+  KvEventSettings kv_events = {};  // of the prefix cache, for routers
 };
 
 class Server {
@@ -76,6 +79,7 @@ class Server {
   std::unique_ptr<Service> service_;
   std::unique_ptr<BatchRunner> batches_;  // from attach() on, where any are kept
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<KvEventPublisher> kv_events_;  // where they are wanted
   struct Waiting;
   std::unique_ptr<Waiting> waiting_;
 };

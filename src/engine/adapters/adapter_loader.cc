@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/thread.h"
 
 namespace choral::engine {
@@ -88,8 +89,10 @@ void AdapterLoader::run(Worker& worker) {
 
 // The job is the client's once it is taken: nothing of its version may be held here then, or the engine finds it in use.
 void AdapterLoader::load(Worker& worker, Job& job) {
+  const double begun = now_s();
   for (int reads = 1;; ++reads) {
     AdapterRead made = read(worker, *job.version);
+    made.seconds = now_s() - begun;
     if (client_.take_read(job, std::move(made), reads == kMostReads)) return;
   }
 }

@@ -26,6 +26,7 @@ struct AdapterRead {
   std::shared_ptr<const OwnTokenizer> own;  // of what was packed
   AdapterFacts facts;                       // when it began
   bool whole = false;                       // and they were the same in the end
+  double seconds = 0;                       // that it took, from the first read of files that changed
 };
 
 class AdapterLoader {

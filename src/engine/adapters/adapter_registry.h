@@ -32,6 +32,7 @@ namespace choral::engine {
 struct LoadedAdapter {
   std::shared_ptr<AdapterVersion> version;
   Result<std::shared_ptr<const lora::PackedAdapter>> packed;
+  double seconds = 0;  // AdapterRead's
 };
 
 class AdapterRegistry : private AdapterLoader::Client {

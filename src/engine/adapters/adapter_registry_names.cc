@@ -284,7 +284,7 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
     name->refused.reset();
     name->failed = false;
   }
-  loaded_.push_back({std::move(version), std::move(read.packed)});
+  loaded_.push_back({std::move(version), std::move(read.packed), read.seconds});
 }
 
 // The older version is held by `version` or by what loaded_ has of it, until the engine has taken this in.

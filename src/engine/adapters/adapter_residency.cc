@@ -59,6 +59,7 @@ void AdapterResidency::take_in(LoadedAdapter& loaded) {
   version.loading = false;
   ++loads_;
   if (!loaded.packed.ok()) return fail(version, std::move(loaded.packed).status());
+  load_seconds_.add(loaded.seconds);
   const auto& packed = *loaded.packed;
   version.older = nullptr;
   if (!version.content) {

@@ -59,6 +59,7 @@ class AdapterResidency : public sched::AdapterGate {
   int64_t resident_bytes() const { return memory_.book().used().bytes; }
   int64_t budget_bytes() const { return memory_.book().budget().bytes; }
   int64_t loads() const { return loads_; }
+  const AdapterLoadSeconds& load_seconds() const { return load_seconds_; }
   int64_t evictions() const { return memory_.book().evictions(); }
   size_t content_count() const { return contents_.size(); }
 
@@ -86,6 +87,7 @@ class AdapterResidency : public sched::AdapterGate {
   std::vector<lora::AdapterId> loads_wanted_, drops_wanted_;  // carry_out()'s own
   bool may_be_stranded_ = false;
   int64_t loads_ = 0;
+  AdapterLoadSeconds load_seconds_;
 };
 
 }  // namespace choral::engine

@@ -71,6 +71,7 @@ class NamesOnly final : public LLM {
   const ModelInfo& info() const override { return info_; }
   std::vector<std::string> device_notes() const override { return {}; }
   EngineStats stats() const override { return {}; }
+  bool next_kv_events(KvEventBatch&, std::chrono::milliseconds) override { return false; }
   Status check_health(std::chrono::milliseconds) override { return {}; }
   EngineHeartbeat heartbeat() const override { return {}; }
   EngineActivity activity() const override { return {}; }

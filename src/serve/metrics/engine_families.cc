@@ -18,6 +18,7 @@ using prometheus::MetricType;
 using FamilyLabels = std::vector<ClientMetric::Label>;
 
 constexpr size_t kMaxListBytes = 32 << 10;  // of names in one label
+constexpr size_t kMostNamed = 1000;         // adapters with a series that says that they are there
 
 class Families {
  public:
@@ -29,17 +30,18 @@ class Families {
   void counter(const char* name, const char* help, int64_t value, FamilyLabels labels = {}) {
     add(name, help, MetricType::Counter, std::move(labels), true).counter.value = static_cast<double>(value);
   }
-  // `bounds` and `counts` as StepTokens has them.
-  void histogram(const char* name, const char* help, const StepTokens& steps) {
+  template <class Bounds>
+  void histogram(const char* name, const char* help, const Counted<Bounds>& counted) {
     auto& histogram = add(name, help, MetricType::Histogram, {}, true).histogram;
     uint64_t count = 0;
-    for (size_t i = 0; i < steps.counts.size(); ++i) {
-      count += static_cast<uint64_t>(steps.counts[i]);
-      const bool has_bound = i < StepTokens::kBounds.size();
-      histogram.bucket.push_back({count, has_bound ? StepTokens::kBounds[i] : std::numeric_limits<double>::infinity()});
+    for (size_t i = 0; i < counted.counts.size(); ++i) {
+      count += static_cast<uint64_t>(counted.counts[i]);
+      const bool has_bound = i < Bounds::kBounds.size();
+      histogram.bucket.push_back(
+          {count, has_bound ? static_cast<double>(Bounds::kBounds[i]) : std::numeric_limits<double>::infinity()});
     }
     histogram.sample_count = count;
-    histogram.sample_sum = static_cast<double>(steps.sum);
+    histogram.sample_sum = static_cast<double>(counted.sum);
   }
   // Of the engine as a whole: without the model's name, as in vLLM.
   void info(const char* name, const char* help, double value, FamilyLabels labels) {
@@ -99,6 +101,27 @@ FamilyLabels adapter_lists(const EngineView& view, int64_t max_lora) {
       {"max_lora", std::to_string(max_lora)}, {"running_lora_adapters", ready.text()}, {"waiting_lora_adapters", waiting.text()}};
 }
 
+// Each adapter that is ready to answer, those in use and pinned before others where there are more than have room.
+void add_residency(Families& out, std::span<const AdapterInfo> adapters, int64_t max_lora) {
+  std::vector<const AdapterInfo*> ready;
+  for (const auto& adapter : adapters) {
+    if (adapter.state == AdapterState::kResident) ready.push_back(&adapter);
+  }
+  const auto count = static_cast<double>(ready.size());
+  std::stable_partition(ready.begin(), ready.end(), [](const auto* adapter) { return adapter->in_use > 0 || adapter->pinned; });
+  if (ready.size() > kMostNamed) ready.resize(kMostNamed);
+  for (const auto* adapter : ready) {
+    out.gauge("vllm:lora_adapter_loaded", "1 for each adapter in memory. Level gpu, in vLLM's words: ready to answer.", 1,
+              {{"adapter_name", terminal_line(adapter->name)},
+               {"level", "gpu"},
+               {"pinned", adapter->pinned ? "true" : "false"},
+               {"rank", std::to_string(adapter->rank)}});
+  }
+  out.gauge("vllm:num_gpu_loaded_lora_adapters", "Adapters in memory, ready to answer.", count);
+  out.gauge("vllm:num_cpu_loaded_lora_adapters", "Adapters in a slower memory: there is none.", 0);
+  out.gauge("vllm:max_gpu_lora_adapters", "The most adapters in memory at a time.", static_cast<double>(max_lora));
+}
+
 double share(int64_t part, int64_t whole) { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
 
 void add_adapters(Families& out, const EngineView& view) {
@@ -151,6 +174,9 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
       "Adapters in memory (running), and those that requests wait for or that are being loaded (waiting). The value is the time "
       "of this figure.",
       unix_s, adapter_lists(view, max_lora));
+  add_residency(out, view.adapters, max_lora);
+  out.histogram("vllm:lora_adapter_load_seconds", "Reading and packing an adapter, whoever asked for it.",
+                stats.adapter_load_seconds);
   out.counter("vllm:generation_tokens_total", "Tokens that were generated.", stats.generated_tokens);
   out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", stats.prefix_query_tokens);
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", stats.prefix_hit_tokens);

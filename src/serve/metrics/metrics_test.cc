@@ -313,6 +313,41 @@ TEST(Metrics, TheEndpointPickersGaugeIsOneSeriesWithATimeForItsValue) {
   EXPECT_NE(info[0].labels.at("running_lora_adapters").find("-2999"), std::string::npos) << "who is in use is named first of all";
 }
 
+TEST(Metrics, APickerIsToldOfEveryAdapterThatIsReady) {
+  const auto metrics = make(3, {.max_cpu_loras = 8});
+  EngineView view{.adapters = {adapter("a", AdapterState::kResident), adapter("b", AdapterState::kResident),
+                               adapter("c", AdapterState::kLoading), adapter("d", AdapterState::kOnDisk)}};
+  view.adapters[1].pinned = true;
+  view.adapters[1].rank = 16;
+  view.stats.adapter_load_seconds.add(0.02);
+  view.stats.adapter_load_seconds.add(3);
+  auto seen = scrape(*metrics, view);
+  EXPECT_THAT(seen.faults(), IsEmpty());
+  const auto loaded = seen.all("vllm:lora_adapter_loaded");
+  ASSERT_EQ(loaded.size(), 2U);
+  const auto with = [](const char* name, const char* pinned, const char* rank) {
+    return SampleLabels{{"adapter_name", name}, {"engine", "0"},    {"level", "gpu"},
+                        {"model_name", "tiny"}, {"pinned", pinned}, {"rank", rank}};
+  };
+  EXPECT_EQ(loaded[0].labels, with("b", "true", "16"));
+  EXPECT_EQ(loaded[1].labels, with("a", "false", "0"));
+  EXPECT_EQ(seen.value("vllm:num_gpu_loaded_lora_adapters"), 2);
+  EXPECT_EQ(seen.value("vllm:num_cpu_loaded_lora_adapters"), 0);
+  EXPECT_EQ(seen.value("vllm:max_gpu_lora_adapters"), 8);
+  EXPECT_EQ(seen.value("vllm:lora_adapter_load_seconds_bucket", {{"le", "0.025"}}), 1);
+  EXPECT_EQ(seen.value("vllm:lora_adapter_load_seconds_bucket", {{"le", "2.5"}}), 1);
+  EXPECT_EQ(seen.value("vllm:lora_adapter_load_seconds_count"), 2);
+  EXPECT_EQ(seen.value("vllm:lora_adapter_load_seconds_sum"), 3.02);
+
+  for (int i = 0; i < 3000; ++i)
+    view.adapters.push_back(adapter("more-" + std::to_string(i), AdapterState::kResident, 0, i == 2999));
+  seen = scrape(*metrics, view);
+  const auto named = seen.all("vllm:lora_adapter_loaded");
+  EXPECT_EQ(named.size(), 1000U);
+  EXPECT_TRUE(std::any_of(named.begin(), named.end(), [](const auto& s) { return s.labels.at("adapter_name") == "more-2999"; }));
+  EXPECT_EQ(seen.value("vllm:num_gpu_loaded_lora_adapters"), 3002) << "the number counts them all";
+}
+
 TEST(Metrics, ManyThreadsLoseNothing) {
   const auto metrics = make(2);
   std::vector<std::thread> threads;
