@@ -184,12 +184,8 @@ Status run(BenchFlags flags) {
   tools::StepTimerOptions options;
   CHORAL_TRY(options.engine, engine_options(flags.engine));
   options.synthetic = flags.synthetic;
-  if (options.engine.model.empty() && options.synthetic.empty()) {
-    return invalid_argument("name a MODEL, or with --synthetic {} for random weights of that shape",
-                            fmt::join(tools::synthetic_names(), ", "));
-  }
-  if (!options.engine.model.empty() && !options.synthetic.empty()) return invalid_argument("give either a MODEL or --synthetic");
   options.synthetic_format = flags.format;
+  CHORAL_RETURN_IF_ERROR(tools::check_timed_model(options));
 
   CHORAL_TRY(const auto page_file, open_beside_report("--html", flags.html, flags.engine.quiet));
   Progress progress(flags.engine.quiet);

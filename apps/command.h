@@ -25,6 +25,7 @@ void add_pull(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);
 void add_load(CLI::App& app, Command& command);
+void add_plan(CLI::App& app, Command& command);
 void add_eval(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);
 void add_adapter(CLI::App& app, Command& command);

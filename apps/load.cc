@@ -1,7 +1,6 @@
 // `choral load`: load on a server that speaks OpenAI's API, and what its clients would have felt.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -9,6 +8,7 @@
 #include "base/printable.h"
 #include "command.h"
 #include "interrupts.h"
+#include "load_report.h"
 #include "output_file.h"
 #include "progress.h"
 #include "terminal_text.h"
@@ -19,7 +19,6 @@ namespace choral::apps {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using tools::AdapterSkew;
 using tools::LatencySummary;
 using tools::LoadGenerator;
 using tools::LoadOptions;
@@ -34,12 +33,6 @@ struct LoadFlags {
   bool json = false;
   bool quiet = false;
 };
-
-Json latency_json(const LatencySummary& s) {
-  if (s.count == 0) return nullptr;
-  return {{"count", s.count},      {"mean_ms", s.mean * 1e3}, {"p50_ms", s.p50 * 1e3}, {"p90_ms", s.p90 * 1e3},
-          {"p95_ms", s.p95 * 1e3}, {"p99_ms", s.p99 * 1e3},   {"max_ms", s.max * 1e3}};
-}
 
 double per_second(int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
 
@@ -108,12 +101,8 @@ std::string report_text(const LoadReport& r, int columns) {
 }
 
 Status run(LoadFlags flags) {
-  static const std::map<std::string, AdapterSkew> kSkews{
-      {"in-turn", AdapterSkew::kInTurn}, {"uniform", AdapterSkew::kUniform}, {"zipf", AdapterSkew::kZipf}};
-  const auto skew = kSkews.find(flags.skew);
-  if (skew == kSkews.end()) return invalid_argument("--skew {}: give in-turn, uniform or zipf", flags.skew);
   auto& load = flags.load;
-  load.skew = skew->second;
+  CHORAL_TRY(load.skew, adapter_skew_named(flags.skew));
   load.stream = !flags.whole;
   load.ignore_eos = !flags.stop_at_eos;
   load.requests = flags.requests.value_or(load.duration_s > 0 ? 0 : load.requests);

@@ -125,6 +125,7 @@ int main(int argc, char** argv) {
   choral::apps::add_tokenize(app, command);
   choral::apps::add_bench(app, command);
   choral::apps::add_load(app, command);
+  choral::apps::add_plan(app, command);
   choral::apps::add_eval(app, command);
   choral::apps::add_quantize(app, command);
   choral::apps::add_adapter(app, command);

@@ -23,6 +23,8 @@ struct StepTimerOptions {
   std::string synthetic_format = "bf16";  // of its random weights: a float type or a GGUF block type
 };
 std::vector<std::string> synthetic_names();
+// Either a model or a shape.
+Status check_timed_model(const StepTimerOptions& options);
 
 // Where a step's time goes, by operators timed one after the other: on a device each is waited for, so that together they take
 // longer than a step.
@@ -59,6 +61,8 @@ struct TimedModel {
   int64_t weight_bytes = 0;
   double load_s = 0;
   int64_t max_model_len = 0;
+  int64_t kv_bytes = 0, kv_tokens = 0;  // of the KV cache; ModelInfo's
+  int64_t adapter_bytes = 0;            // that adapters may take
   std::string cpu_level;
   int threads = 0;
   std::string device;  // in words; empty: the CPU

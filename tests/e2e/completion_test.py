@@ -17,7 +17,7 @@ import program
 
 TEMP = tempfile.TemporaryDirectory()
 FOLDER = pathlib.Path(TEMP.name)
-COMMANDS = ("generate", "serve", "config", "config show", "chat", "adapter", "adapter check", "doctor", "completion", "load")
+COMMANDS = ("generate", "serve", "config", "config show", "chat", "adapter", "adapter check", "doctor", "completion", "load", "plan")
 
 
 def script(shell):

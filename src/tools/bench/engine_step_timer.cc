@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <deque>
 #include <semaphore>
@@ -103,6 +105,9 @@ Status StepTimer::load(StepTimerOptions options) {
   model_.parameters = facts.parameters;
   model_.weight_bytes = facts.weight_bytes;
   model_.max_model_len = facts.max_model_len;
+  model_.kv_bytes = facts.kv_bytes;
+  model_.kv_tokens = int64_t{facts.kv_pool.blocks} / facts.kv_pool.groups() * facts.kv_pool.block_tokens;
+  model_.adapter_bytes = facts.adapter_bytes;
   model_.cpu_level = cpu_level_name(facts.cpu_level);
   model_.threads = facts.threads;
   const platform::Session& session = worker().context().session;
@@ -285,6 +290,15 @@ StepTiming StepTimer::timing(int batch, int tokens, const std::vector<StepTime>&
 }
 
 std::vector<std::string> synthetic_names() { return synthetic::model_names(); }
+
+Status check_timed_model(const StepTimerOptions& options) {
+  if (options.engine.model.empty() && options.synthetic.empty()) {
+    return invalid_argument("name a MODEL, or with --synthetic {} for random weights of that shape",
+                            fmt::join(synthetic_names(), ", "));
+  }
+  if (!options.engine.model.empty() && !options.synthetic.empty()) return invalid_argument("give either a MODEL or --synthetic");
+  return {};
+}
 
 StepTimer::Cast StepTimer::zipf_cast(int count, int batch) {
   std::vector<double> cumulative;
