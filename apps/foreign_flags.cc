@@ -324,7 +324,7 @@ constexpr ForeignFlag kForeign[] = {
     {"--no-allow-credentials", kNone, kAny, kAlways},
     {"--ssl-cert-reqs", kOne, "0", "--ssl-ca-certs FILE: then clients must show a certificate"},
     {"--ssl-ciphers", kOne, kNever, "nothing: TLS 1.2 and 1.3 with the library's own choice"},
-    {"--enable-ssl-refresh", kNone, kNever, "a SIGHUP, at which certificate and key are read again"},
+    {"--enable-ssl-refresh", kNone, kAny, "nothing: certificate and key are read again when they change"},
     {"--enable-request-id-headers", kNone, kAny, kAlways},
     {"--disable-fastapi-docs --enable-offline-docs", kNone, kAny, "nothing: there are no pages of documentation"},
     {"--h11-max-incomplete-event-size --h11-max-header-count", kOne, kAny, "nothing: heads and bodies have bounds of their own"},

@@ -135,8 +135,7 @@ Status run(ServeFlags flags) {
   CHORAL_TRY(const auto interrupts, Interrupts::make());
   if (flags.tls.certificate_file.empty() != flags.tls.key_file.empty())
     return invalid_argument("--ssl-certfile and --ssl-keyfile belong together");
-  const bool has_tls = !flags.tls.certificate_file.empty();
-  if (has_tls) flags.server.http.tls = flags.tls;
+  if (!flags.tls.certificate_file.empty()) flags.server.http.tls = flags.tls;
   CHORAL_TRY(flags.server.access_log, parse_access_log(flags.access_log));
   CHORAL_TRY(flags.server.stored_response_bytes, parse_size(flags.stored_responses).while_("--store-responses"));
   CHORAL_TRY(flags.server.stored_file_bytes, parse_size(flags.stored_files).while_("--store-files"));
@@ -155,14 +154,7 @@ Status run(ServeFlags flags) {
   const Interrupts::Scope starting(*interrupts, {.call = {}, .hang_up = [&hung_up] { hung_up = true; }});
   WelcomeFacts welcome = welcome_facts(flags);
   CHORAL_TRY(const auto server, serve::Server::start(std::move(flags.server)));
-  const auto reload = [&] {
-    const auto tell = [](const Status& read, const char* what) {
-      say("choral: {}\n", read.ok() ? fmt::format("{} read again", what)
-                                    : terminal_line(fmt::format("{}; what was read before stays", read.message())));
-    };
-    tell(server->reload_keys(), "the keys were");
-    if (has_tls) tell(server->reload_certificate(), "the certificate was");
-  };
+  const auto reload = [&] { server->reload_files(); };
   flags.engine.tells_memory = true;
   const Interrupts::Scope loading(*interrupts, {.call = {}, .hang_up = reload});
   if (hung_up) reload();
@@ -214,12 +206,12 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
          "NETWORKS")
       ->delimiter(',');
   option("--ssl-certfile", flags.tls.certificate_file,
-         "TLS: the certificate and its chain, PEM; read again at SIGHUP, as its key", "FILE");
+         "TLS: the certificate and its chain, PEM; read again when it or its key changes, and at SIGHUP", "FILE");
   option("--ssl-keyfile", flags.tls.key_file, "TLS: its key, PEM", "FILE");
   option("--ssl-ca-certs", flags.tls.client_ca_file, "TLS: clients must show a certificate signed by one of these, PEM", "FILE");
   option("--api-key", flags.server.api_keys, "who may ask: clients send one of these keys (everybody)", "KEY");
   option("--api-key-file", flags.server.api_key_file,
-         "keys, one a line: NAME:SHA256 [admin], or the key itself; read again at SIGHUP", "FILE");
+         "keys, one a line: NAME:SHA256 [admin], or the key itself; read again when it changes, and at SIGHUP", "FILE");
   option("--admin-api-key", flags.server.admin_keys, "who may change adapters; without one only this machine may", "KEY");
   option("--max-requests-per-key", flags.server.key_share.requests, "in flight at a time; 0 = any number (0)", "N");
   option("--max-requests-per-adapter", flags.server.adapter_share.requests, "the same for each adapter (0)", "N");

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "serve/batches/batch_runner.h"
 #include "serve/kv_events/kv_event_publisher.h"
@@ -13,6 +14,7 @@
 #include "serve/service/observed_exchange.h"
 #include "serve/service/service.h"
 #include "serve/service_options.h"
+#include "serve/watched_files.h"
 
 namespace choral::serve {
 
@@ -22,10 +24,20 @@ struct Server::Waiting {
   bool aborted = false;
 };
 
+namespace {
+
+void say_what_was_read(const std::string& name, const Status& read) {
+  const std::string said = read.ok() ? name + " read again" : read.message() + "; what was read before stays";
+  say("choral: {}\n", terminal_line(said));
+}
+
+}  // namespace
+
 Server::Server() : waiting_(std::make_unique<Waiting>()) {}
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   std::unique_ptr<Server> server(new Server());
+  server->watch_files(options);
   CHORAL_TRY(auto service, service_options(options));
   CHORAL_TRY(server->service_, Service::make(std::move(service)));
   if (options.kv_events.enabled) {
@@ -59,10 +71,24 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
             translate(dialect_of(known), known.ids, refusal);
             told({.request = known, .status = refusal.status, .begin_unix_s = unix_s(), .notes = {.reason = refusal.reason}});
           }));
+  CHORAL_RETURN_IF_ERROR(server->files_->start(say_what_was_read));
   return server;
 }
 
+// Before they are read for the first time: a change from then on is one.
+void Server::watch_files(const ServerOptions& options) {
+  std::vector<WatchedFiles::Group> groups{{"the keys were", {}, [this] { return service_->reload_keys(); }}};
+  if (!options.api_key_file.empty()) groups.back().paths = {options.api_key_file};
+  if (const auto& tls = options.http.tls) {
+    groups.push_back(
+        {"the certificate was", {tls->certificate_file, tls->key_file}, [this] { return http_->reload_certificate(); }});
+    if (!tls->client_ca_file.empty()) groups.back().paths.push_back(tls->client_ca_file);
+  }
+  files_ = std::make_unique<WatchedFiles>(std::move(groups));
+}
+
 Server::~Server() {
+  files_->stop();
   if (batches_) batches_->stop();
   if (http_) http_->stop(std::chrono::milliseconds(0));
   if (service_) service_->stop();
@@ -82,8 +108,7 @@ Status Server::attach(LLM& llm, const EngineOptions& options) {
   return {};
 }
 
-Status Server::reload_keys() { return service_->reload_keys(); }
-Status Server::reload_certificate() { return http_->reload_certificate(); }
+void Server::reload_files() { files_->read_all(); }
 std::vector<std::string> Server::addresses() const { return http_->addresses(); }
 void Server::set_unready() { service_->set_phase(Phase::kUnready); }
 

@@ -17,6 +17,7 @@ namespace choral::serve {
 class BatchRunner;
 class KvEventPublisher;
 class Service;
+class WatchedFiles;
 
 enum class AccessLog { kOff, kText, kJson };
 
@@ -62,10 +63,10 @@ class Server {
   Status attach(LLM& llm, const EngineOptions& options);
   std::vector<std::string> addresses() const;
 
-  // The file of keys is read again; an error leaves the keys as they were.
-  Status reload_keys();
-  // The files of TLS are read again, for connections that come from now on; an error leaves the certificate as it was.
-  Status reload_certificate();
+  // The files of keys and of TLS are read again, which happens too when they change (watched_files.h). New keys hold for
+  // requests, and a new certificate for connections, that come from now on; an error leaves what was read before. What came of it
+  // is said on stderr.
+  void reload_files();
   // GET /readyz says no from now on; requests are served on.
   void set_unready();
   // New requests are refused; returns when every answer has ended, those that take longer than `limit` with an error.
@@ -75,11 +76,13 @@ class Server {
 
  private:
   Server();
+  void watch_files(const ServerOptions& options);
 
   std::unique_ptr<Service> service_;
   std::unique_ptr<BatchRunner> batches_;  // from attach() on, where any are kept
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<KvEventPublisher> kv_events_;  // where they are wanted
+  std::unique_ptr<WatchedFiles> files_;
   struct Waiting;
   std::unique_ptr<Waiting> waiting_;
 };

@@ -143,7 +143,8 @@ Result<std::shared_ptr<const ApiKeys::Keys>> ApiKeys::read() const {
   if (!file_.empty()) {
     struct stat facts {};
     if (::stat(file_.c_str(), &facts) != 0) return system_error(errno, "cannot examine " + file_);
-    if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    // A group may be made for reading it: Kubernetes' fsGroup, Debian's ssl-cert.
+    if ((facts.st_mode & (S_IWGRP | S_IRWXO)) != 0)
       out->warnings.push_back(
           fmt::format("{}: others may read or change it (mode {:o}); chmod 600 it", file_, facts.st_mode & 07777));
     CHORAL_TRY(const auto text, io::read_whole_file(file_, kMaxKeyFileBytes));

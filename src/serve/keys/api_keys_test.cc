@@ -92,6 +92,14 @@ TEST(ApiKeys, WhatIsUnwiseIsWarnedOf) {
   EXPECT_EQ(keys->find("also-short")->role, KeyRole::kAdmin);
 }
 
+TEST(ApiKeys, AGroupMayReadTheFileAndNobodyElse) {
+  for (const auto& [mode, is_warned] :
+       {std::pair<mode_t, bool>{0600, false}, {0440, false}, {0640, false}, {0660, true}, {0604, true}}) {
+    const testing::TempDir folder;
+    EXPECT_EQ(make(write_keys(folder, kSecret + "\n", mode), {})->warnings().size(), is_warned ? 1 : 0) << std::oct << mode;
+  }
+}
+
 TEST(ApiKeys, AReloadTakesNewKeysAndABrokenFileChangesNothing) {
   const testing::TempDir folder;
   const std::string path = write_keys(folder, kSecret + "\n");
