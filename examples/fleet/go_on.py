@@ -2,7 +2,7 @@
 """A client that goes on elsewhere when its server dies (docs/serving/resume.md). Here it kills that server itself, in the middle of a streamed
 answer, and then compares what it got with an answer that nobody disturbed. Exit code 0: they are the same, byte for byte.
 
-go_on.py URL [--ca CERTIFICATE] [--model NAME] [--max-tokens N] [--cut-after PIECES] REPLICA=PID…
+go_on.py URL [--ca CERTIFICATE] [--max-tokens N] REPLICA=PID…
 A replica is what the header X-Choral-Replica of its answers says.
 """
 
@@ -17,6 +17,7 @@ import sys
 import time
 import urllib.parse
 
+CUT_AFTER = 40  # pieces of the answer
 TRIES = 20  # a moment passes before a router misses a replica
 
 
@@ -26,7 +27,7 @@ def events(url, context, body):
     connection = (http.client.HTTPSConnection(place.hostname, place.port, timeout=600, context=context) if place.scheme == "https"
                   else http.client.HTTPConnection(place.hostname, place.port, timeout=600))
     with contextlib.closing(connection):
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         if answer.status != 200:
             raise ConnectionError(f"{answer.status} {answer.read().decode('utf-8', 'replace')}")
@@ -53,7 +54,7 @@ class Answer:
                 self.is_whole = True
                 return
             chunk = json.loads(event)
-            piece = "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+            piece = "".join(choice["text"] for choice in chunk["choices"])
             self.text += piece
             if self.shows:
                 print(piece, end="", flush=True)
@@ -83,14 +84,13 @@ def main():
     parser.add_argument("url")
     parser.add_argument("replicas", nargs="+", metavar="REPLICA=PID")
     parser.add_argument("--ca", help="a certificate that is trusted")
-    parser.add_argument("--model", default="base")
     parser.add_argument("--max-tokens", type=int, default=300)
-    parser.add_argument("--cut-after", type=int, default=40)
     options = parser.parse_args()
     pids = {name: int(pid) for name, _, pid in (replica.rpartition("=") for replica in options.replicas)}
     context = ssl.create_default_context(cafile=options.ca) if options.ca else None
-    body = {"model": options.model, "messages": [{"role": "user", "content": "Tell me a long story of a ship and its crew."}], "seed": 7,
-            "max_tokens": options.max_tokens, "ignore_eos": True, "stream": True, "stream_options": {"include_resume": True}}
+    body = {"model": "base", "prompt": "The long story of a ship and its crew.\n\nOnce upon a time", "seed": 7,
+            "temperature": 0.6, "repetition_penalty": 1.1, "max_tokens": options.max_tokens, "ignore_eos": True, "stream": True,
+            "stream_options": {"include_resume": True}}
 
     undisturbed, answer = Answer(shows=False), Answer(shows=True)
     stream = events(options.url, context, body)
@@ -99,7 +99,7 @@ def main():
 
     stream = events(options.url, context, body)
     answer.begin(stream)
-    answer.read(stream, until=options.cut_after)
+    answer.read(stream, until=CUT_AFTER)
     dead = answer.replicas[-1]
     os.kill(pids[dead], signal.SIGKILL)
     print(f"\n\n[{dead} is killed]\n")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # An answer that moves: three servers of one model behind a router, a long answer, its server killed, the text going on at another one.
-#   run.sh [haproxy] [MODEL [ADAPTER_ROOT]]    HAProxy by deploy/haproxy/haproxy.cfg; without a model that of `./dev demo`
-#   run.sh ray …                               Ray Serve: ray.sh
+#   run.sh [haproxy [MODEL]]   HAProxy by deploy/haproxy/haproxy.cfg; without a model that of `./dev demo`
+#   run.sh ray …               Ray Serve: ray.sh
 # Wants choral (build/release, or CHORAL), haproxy (or what ./dev test unpacked) and openssl. EDGE_PORT, EDGE_FIGURES_PORT: 8443, 8404; TOKENS of the answer: 300.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -23,8 +23,6 @@ case ${1:-haproxy} in
   *) die "there are 'haproxy' and 'ray', and no '$1'" ;;
 esac
 model=${1:-$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf}
-adapters=${2:-}
-[ $# != 0 ] || adapters=$project/examples/adapters
 [ -e "$model" ] || die "there is no $model: ./dev demo fetches the small model, or name another one: run.sh haproxy MODEL"
 choral=${CHORAL:-$project/build/release/apps/choral}
 [ -x "$choral" ] || choral=$(command -v choral) || die "there is no choral: ./dev build makes it, or CHORAL names it"
@@ -38,7 +36,7 @@ cat "$work/cert.pem" "$work/key.pem" >"$work/edge.pem"
 
 pids=()
 for i in 1 2 3; do
-  "$choral" serve "$model" ${adapters:+--adapter-root "$adapters"} --port 0 --trusted-proxies 127.0.0.1 2>"$work/replica$i.log" &
+  "$choral" serve "$model" --port 0 --trusted-proxies 127.0.0.1 2>"$work/replica$i.log" &
   children+=($!) pids+=("replica$i=$!")
 done
 disown -a  # nobody needs to hear that they were killed
@@ -57,5 +55,5 @@ until (exec 3<>"/dev/tcp/127.0.0.1/${EDGE_PORT:-8443}") 2>/dev/null; do
   kill -0 "${children[3]}" 2>/dev/null || die "HAProxy ended: $(<"$work/haproxy.log")"
   sleep 0.1
 done
-python3 "$here/go_on.py" "https://localhost:${EDGE_PORT:-8443}" --ca "$work/cert.pem" --max-tokens "${TOKENS:-300}" ${adapters:+--model pirate} "${pids[@]}" ||
+python3 "$here/go_on.py" "https://localhost:${EDGE_PORT:-8443}" --ca "$work/cert.pem" --max-tokens "${TOKENS:-300}" "${pids[@]}" ||
   die "that went wrong; HAProxy said: $(tail -n 20 "$work/haproxy.log")"
