@@ -214,8 +214,9 @@ class Slow(Silent):
 class Load:
     """Clients that ask one after the other, streamed and whole by turns, until they are told to end."""
 
-    def __init__(self, fleet, clients=6):
-        self.fleet, self.done, self.answers, self.faults = fleet, threading.Event(), [], []
+    def __init__(self, fleet, clients=6, padding=0):
+        """`padding`: blanks in each body."""
+        self.fleet, self.padding, self.done, self.answers, self.faults = fleet, padding, threading.Event(), [], []
         self.threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
         for thread in self.threads:
             thread.start()
@@ -225,9 +226,9 @@ class Load:
         while not self.done.is_set():
             turn += 1
             adapter, is_stream = ADAPTERS[turn % len(ADAPTERS)], turn % 2 == 0
+            body = json.dumps({"model": adapter, "prompt": "x", "max_tokens": 40, "ignore_eos": True, "stream": is_stream})
             try:
-                status, headers, text = self.fleet.call("POST", "/v1/completions", {"model": adapter, "prompt": "x", "max_tokens": 40,
-                                                                                    "ignore_eos": True, "stream": is_stream})
+                status, headers, text = self.fleet.call("POST", "/v1/completions", (body[:-1] + " " * self.padding + "}").encode())
             except (OSError, http.client.HTTPException) as error:
                 self.faults.append(repr(error))
                 continue
