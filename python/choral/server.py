@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from choral.errors import DeadlineExceededError, UnavailableError
@@ -20,7 +20,8 @@ from choral.program import program
 
 class Server:
     """`choral serve` on a free port, ready when this returns and stopped with it. `arguments` are flags as the command line has
-    them."""
+    them, `environment` is over this process' own. `launcher` is a command that starts it, as ["numactl", "--cpunodebind=0"] would;
+    `on_line` gets each line that it says."""
 
     def __init__(
         self,
@@ -31,14 +32,19 @@ class Server:
         host: str = "127.0.0.1",
         port: int = 0,
         timeout_s: float = 600,
+        environment: Mapping[str, str] | None = None,
+        launcher: Sequence[str] = (),
+        on_line: Callable[[str], object] | None = None,
     ) -> None:
         loras = [f"{name}={os.fspath(path)}" for name, path in (adapters or {}).items()]
-        command = [str(program()), "serve", os.fspath(model), "--host", host, "--port", str(port)]
+        command = [*launcher, str(program()), "serve", os.fspath(model), "--host", host, "--port", str(port)]
         command += [part for lora in loras for part in ("--lora", lora)] + list(arguments)
         self._said: collections.deque[str] = collections.deque(maxlen=100)
         self._ready = threading.Event()
+        self._on_line = on_line
         self.port = 0
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, errors="replace")
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, errors="replace",
+                                         env={**os.environ, **(environment or {})})
         self._reader = threading.Thread(target=self._read, name="choral serve", daemon=True)
         self._reader.start()
         if not self._ready.wait(timeout_s):
@@ -54,6 +60,15 @@ class Server:
     def log(self) -> str:
         """The last lines that it said."""
         return "".join(self._said)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; below 0: the signal that ended it."""
+        return self._process.poll()
 
     def stop(self, timeout_s: float = 60) -> None:
         """Ends it: answers in flight are finished, within its own limit. A second call does nothing."""
@@ -78,6 +93,8 @@ class Server:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self._said.append(line)
+            if self._on_line is not None:
+                self._on_line(line.rstrip("\n"))
             if found := re.search(r"serving on https?://\S+:(\d+)", line):
                 self.port = int(found[1])
                 self._ready.set()
