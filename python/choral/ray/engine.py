@@ -28,7 +28,7 @@ CACHE = re.compile(r"^vllm:cache_config_info\{([^}]*)\}", re.MULTILINE)
 
 
 class Engine:
-    async def __init__(self, model: str, arguments: Sequence[str], drain_s: int) -> None:
+    async def __init__(self, model: str, arguments: Sequence[str], drain_s: int) -> None:  # type: ignore[misc]
         self._drain_s = drain_s
         # In a thread, which lives as long as the process: the child ends with the thread that started it.
         self._child = await asyncio.to_thread(Child, model, arguments, drain_s, lambda line: log.info("%s", line))

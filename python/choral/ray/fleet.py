@@ -63,7 +63,8 @@ class FleetMember:
     def load(self) -> int:
         # The larger one: the same requests may be in both.
         answers = max(self.answers, self._told.get("answers", 0))
-        return max(self.waiting_tokens, self._told.get("waiting_tokens", 0)) + policy.ANSWER_TOKENS * answers
+        waiting_tokens = max(self.waiting_tokens, self._told.get("waiting_tokens", 0))
+        return int(waiting_tokens + policy.ANSWER_TOKENS * answers)
 
     def holds(self, adapters: Sequence[str]) -> bool:
         now = self._clock()

@@ -26,7 +26,8 @@ NOT_FOR_FLEETS = {
 }
 
 Message = MutableMapping[str, Any]
-Receive, Send = Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 
 class Ingress:
@@ -46,9 +47,11 @@ class Door:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            return await self._live(receive, send)
+            await self._live(receive, send)
+            return
         if scope["type"] != "http":
-            return await send({"type": "websocket.close"})
+            await send({"type": "websocket.close"})
+            return
         reply = Reply(send)
         path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
         if (body := await _read(receive)) is None:

@@ -39,8 +39,8 @@ class Relay:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         engine: asyncio.StreamWriter | None = None
         try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_TIMEOUT_S)
-            if (head := self._admitted(head)) is None:
+            head = self._admitted(await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_TIMEOUT_S))
+            if head is None:
                 return
             answers, engine = await asyncio.open_unix_connection(self._socket_path, limit=READ_BYTES)
             engine.write(head)

@@ -19,8 +19,8 @@ class AdapterRouter(RequestRouter):  # type: ignore[misc,unused-ignore]
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        wish = pending_request.args[0] if pending_request and pending_request.args else None
-        if not isinstance(wish, Wish):
+        wish = pending_request.args[0] if pending_request is not None and pending_request.args else None
+        if pending_request is None or not isinstance(wish, Wish):
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # before the next look, where all are full or none is left
         replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
