@@ -13,7 +13,7 @@ import fleet_of_three
 import served
 from fleet_of_three import ADAPTERS, ADMIN, FLAGS, call
 
-STREAMS, TOKENS = 50, 300
+STREAMS, TOKENS = 50, 200
 FLEET = SINGLE = None
 
 
@@ -142,6 +142,7 @@ class ClusterTest(unittest.TestCase):
         pid = FLEET.wait_for(3)[0]["pid"]
         streams = fleet_of_three.Streams(FLEET.port, asked)
         streams.wait_until_begun()
+        self.assertGreater(FLEET.each("record_autoscaling_stats")[0]["answers"], 4)
         fleet_of_three.kill(fleet_of_three.parent_of(pid))
         self.check(streams, asked)
         self.assertRaises(FileNotFoundError, fleet_of_three.parent_of, pid)  # the server went with its replica
@@ -152,7 +153,7 @@ class ClusterTest(unittest.TestCase):
         streams = fleet_of_three.Streams(FLEET.port, asked)
         streams.wait_until_begun()
         # Answers that take longer than a replica's grace go on at its successor.
-        restart = threading.Thread(target=FLEET.run, kwargs={"arguments": [*FLAGS, "--max-num-seqs", "48"], "drain_s": 1})
+        restart = threading.Thread(target=FLEET.run, kwargs={"arguments": [*FLAGS, "--max-num-queued-reqs", "999"]})
         restart.start()
         self.check(streams, asked)
         restart.join()

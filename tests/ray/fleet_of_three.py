@@ -16,7 +16,8 @@ import served  # noqa: E402
 import tiny_model  # noqa: E402
 
 ADMIN, USER = ({"Authorization": f"Bearer {key}"} for key in ("an-admin-of-the-tests", "a-user-of-the-tests"))
-FLAGS = ["--admin-api-key", "an-admin-of-the-tests", "--api-key", "a-user-of-the-tests", "--max-model-len", "1024", "--kv-cache-memory", "64M"]
+FLAGS = ["--admin-api-key", "an-admin-of-the-tests", "--api-key", "a-user-of-the-tests", "--max-model-len", "1024", "--kv-cache-memory", "64M",
+         "--max-num-seqs", "8"]
 ADAPTERS = [f"adapter-{i}" for i in range(12)]
 
 
@@ -32,10 +33,10 @@ def need_ray():
 
 
 class Files(served.Files):
-    """A model that takes some milliseconds a token, so that what is killed is in the middle of something."""
+    """A model that takes some milliseconds a token: more than Python needs to pass it on, so what is killed is in the middle of it."""
 
     def __init__(self):
-        sizes = {"HIDDEN": 256, "INTERMEDIATE": 768, "LAYERS": 6}
+        sizes = {"HIDDEN": 384, "INTERMEDIATE": 1024, "LAYERS": 6}
         usual = {name: getattr(tiny_model, name) for name in sizes}
         vars(tiny_model).update(sizes)
         super().__init__(context=2048)
@@ -58,7 +59,7 @@ class Fleet:
 
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         self.files = Files()
-        self.settings = {"adapter_root": str(self.files.root), "replicas": replicas, "arguments": FLAGS, "drain_s": 30,
+        self.settings = {"adapter_root": str(self.files.root), "replicas": replicas, "arguments": FLAGS, "drain_s": 1,
                          "ingress_options": {"ray_actor_options": {"resources": {"door": 0.1}}}, **settings}
         self.port = free_port()
         self.cluster = Cluster()
