@@ -4,6 +4,10 @@ cluster_test.py CHORAL"""
 
 import collections
 import json
+import os
+import pathlib
+import re
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +17,7 @@ import fleet_of_three
 import served
 from fleet_of_three import ADAPTERS, ADMIN, FLAGS, call
 
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
 STREAMS, TOKENS = 50, 200
 FLEET = SINGLE = None
 
@@ -88,9 +93,10 @@ class ClusterTest(unittest.TestCase):
         for _ in range(3):
             for name in ADAPTERS:
                 self.assertEqual(FLEET.call("POST", "/v1/completions", {"model": name, "prompt": "x", "max_tokens": 1})[0], 200)
+        where = {name: FLEET.call("POST", "/v1/completions", {"model": name, "prompt": "y", "max_tokens": 1})[1]["X-Choral-Replica"] for name in ADAPTERS}
+        self.assertGreater(len(set(where.values())), 1, where)
         held = [stats["adapters"] for stats in FLEET.each("record_routing_stats")]
         self.assertCountEqual([name for some in held for name in some if name in ADAPTERS], ADAPTERS)
-        self.assertGreater(sum(map(bool, held)), 1, held)
 
     def test_2_a_prefix_is_found_again(self):
         body = {"prompt": "The same long beginning of many prompts. " * 16, "max_tokens": 1}
@@ -115,7 +121,7 @@ class ClusterTest(unittest.TestCase):
         before = {replica["pid"] for replica in FLEET.wait_for(3)}
         dead = before.pop()
         fleet_of_three.kill(dead)
-        deadline = time.monotonic() + served.LONG
+        deadline = time.monotonic() + fleet_of_three.LONG
         while dead in {replica["pid"] for replica in FLEET.wait_for(3)}:
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.5)
@@ -168,6 +174,31 @@ class ClusterTest(unittest.TestCase):
         FLEET.cluster.remove_node(doomed, allow_graceful=False)
         self.check(streams, asked)
         self.assertNotIn(doomed.node_id, {replica["node_id"] for replica in FLEET.wait_for(3)})
+
+    def serve_run(self, *arguments):
+        program = pathlib.Path(sys.executable).parent / "serve"
+        done = subprocess.run([str(program), "run", "--non-blocking", "--address", FLEET.cluster.address, *arguments], capture_output=True, text=True,
+                              timeout=fleet_of_three.LONG, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_7_the_commands_of_the_document(self):
+        page = (PROJECT / "docs" / "serving" / "ray.md").read_text()
+        command = re.search(r"^serve run (choral.ray:app) model=\S+ adapter_root=\S+ (replicas)=3$", page, re.M)
+        self.serve_run(command[1], f"model={FLEET.files.model}", f"adapter_root={FLEET.files.root}", f"{command[2]}=2", "arguments=--max-model-len 64")
+        self.assertEqual(json.loads(FLEET.call("GET", "/v1/models")[2])["data"][0]["max_model_len"], 64)
+        FLEET.wait_for(2)
+        config = (PROJECT / "examples" / "fleet" / "ray.yaml").read_text()
+        for name, value in (("model", FLEET.files.model), ("adapter_root", FLEET.files.root), ("replicas", 1), ("threads", 1)):
+            config, count = re.subn(rf"(?m)^( +{name}: ).*$", rf"\g<1>{value}", config)
+            self.assertEqual(count, 1, name)
+        config = re.sub(r"(?m)^(proxy_location|http_options):.*\n(?: +.*\n)*", "", config)  # of a Serve that runs already
+        path = FLEET.files.folder / "ray.yaml"
+        path.write_text(config.replace("name: choral", "name: default"))
+        self.serve_run(str(path))
+        FLEET.wait_for(1)
+        self.assertEqual(FLEET.call("POST", "/v1/completions", {"model": "one", "prompt": "x", "max_tokens": 1})[0], 200)
+        with self.assertRaises(ValueError):
+            FLEET.run(no_such_setting=1)
 
 
 if __name__ == "__main__":

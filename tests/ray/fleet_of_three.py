@@ -18,6 +18,7 @@ import tiny_model  # noqa: E402
 ADMIN, USER = ({"Authorization": f"Bearer {key}"} for key in ("an-admin-of-the-tests", "a-user-of-the-tests"))
 FLAGS = ["--admin-api-key", "an-admin-of-the-tests", "--api-key", "a-user-of-the-tests", "--max-model-len", "1024", "--kv-cache-memory", "64M",
          "--max-num-seqs", "8"]
+LONG = 300  # seconds: Ray starts a process for each thing, and each takes seconds of CPU
 ADAPTERS = [f"adapter-{i}" for i in range(12)]
 
 
@@ -57,7 +58,7 @@ class Fleet:
         from ray import serve
         from ray.cluster_utils import Cluster
 
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
         self.files = Files()
         self.settings = {"adapter_root": str(self.files.root), "replicas": replicas, "arguments": FLAGS, "drain_s": 1,
                          "ingress_options": {"ray_actor_options": {"resources": {"door": 0.1}}}, **settings}
@@ -96,17 +97,17 @@ class Fleet:
         """What a method of each replica gives."""
         from ray import serve
 
-        return serve.get_deployment_handle("Engine", "default").broadcast(method, *arguments).results(timeout_s=served.LONG)
+        return serve.get_deployment_handle("Engine", "default").broadcast(method, *arguments).results(timeout_s=LONG)
 
     def wait_for(self, replicas):
         """Until so many take requests; gives their metadata."""
-        deadline = time.monotonic() + served.LONG
+        deadline = time.monotonic() + LONG
         while time.monotonic() < deadline:
             with contextlib.suppress(Exception):  # one of them is dying just now
                 if len(there := self.each("record_replica_metadata")) == replicas:
                     return there
             time.sleep(0.5)
-        raise AssertionError(f"there were not {replicas} replicas within {served.LONG} s")
+        raise AssertionError(f"there were not {replicas} replicas within {LONG} s")
 
     def call(self, method, path, body=None, headers=None):
         return call(self.port, method, path, body, headers)
@@ -114,7 +115,7 @@ class Fleet:
 
 def call(port, method, path, body=None, headers=None):
     """Status, headers and body."""
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=served.LONG)) as connection:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)) as connection:
         connection.request(method, path, body if body is None else json.dumps(body), {**served.JSON, **USER, **(headers or {})})
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
@@ -128,7 +129,7 @@ class Stream:
         self.text, self.times, self.ends, self.others = "", [], [], []
 
     def run(self):
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=served.LONG)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)) as connection:
             connection.request("POST", "/v1/completions", json.dumps(self.body), {**served.JSON, **USER})
             answer = connection.getresponse()
             if answer.status != 200:
@@ -173,14 +174,14 @@ class Streams:
 
     def wait_until_begun(self, share=0.5):
         """So many streams have told something, and none of them all."""
-        deadline = time.monotonic() + served.LONG
+        deadline = time.monotonic() + LONG
         while sum(bool(stream.times) for stream in self.streams) < share * len(self.streams):
             if time.monotonic() > deadline:
                 raise AssertionError(f"the streams did not begin: {[stream.others for stream in self.streams if stream.others][:3]}")
             time.sleep(0.01)
 
     def ended(self):
-        done = [run.result(timeout=2 * served.LONG) for run in self._runs]
+        done = [run.result(timeout=2 * LONG) for run in self._runs]
         self._pool.shutdown()
         return done
 

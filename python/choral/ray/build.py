@@ -1,7 +1,5 @@
 """The Ray Serve application: an ingress, and replicas that own an engine each."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +15,9 @@ from choral.ray.ingress import Ingress
 from choral.ray.router import AdapterRouter
 
 STATS_PERIOD_S = 1.0
+DOOR_DRAIN_S = 600  # an ingress holds its streams, and nobody can take them over: it stays, beside its successor, until they have ended
 USUAL_PLACES = 64  # of `choral serve`, for answers at a time
-HEALTH_PERIOD_S, HEALTH_TIMEOUT_S = 2.0, 15.0
+HEALTH_PERIOD_S, HEALTH_TIMEOUT_S = 2.0, 30.0
 
 
 class Settings(BaseModel):
@@ -69,7 +68,7 @@ def app(settings: Settings) -> serve.Application:
         **(_autoscaled(settings) if settings.autoscaling is not None else {"num_replicas": settings.replicas}),
     }
     engines = serve.deployment(Engine).options(**_merged(options, settings.engine_options)).bind(settings.model, flags, settings.drain_s)
-    door: dict[str, Any] = {"max_ongoing_requests": 4096, "graceful_shutdown_timeout_s": settings.drain_s, "ray_actor_options": {"num_cpus": 0}}
+    door: dict[str, Any] = {"max_ongoing_requests": 4096, "graceful_shutdown_timeout_s": DOOR_DRAIN_S, "ray_actor_options": {"num_cpus": 0}}
     ingress = serve.deployment(serve.ingress()(Ingress), name="Ingress")
     return ingress.options(**_merged(door, settings.ingress_options)).bind(engines)
 

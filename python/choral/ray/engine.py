@@ -21,17 +21,22 @@ from choral.ray.record import Record
 from choral.ray.relay import Relay
 
 log = logging.getLogger("ray.serve")
-OWN_TIMEOUT = aiohttp.ClientTimeout(total=10)
+OWN_TIMEOUT = aiohttp.ClientTimeout(total=25)
 LOAD_TIMEOUT = aiohttp.ClientTimeout(total=600)
 NUMBER = re.compile(r"^(choral:waiting_prompt_tokens|vllm:num_requests_running|vllm:num_requests_waiting)(?:\{[^}]*\})? (\S+)", re.MULTILINE)
 CACHE = re.compile(r"^vllm:cache_config_info\{([^}]*)\}", re.MULTILINE)
+
+
+def _log_line(line: str) -> None:
+    if " unix GET " not in line:  # of the access log: what the replica itself asks each second; clients' requests have their addresses
+        log.info("%s", line)
 
 
 class Engine:
     async def __init__(self, model: str, arguments: Sequence[str], drain_s: int) -> None:  # type: ignore[misc]
         self._drain_s = drain_s
         # In a thread, which lives as long as the process: the child ends with the thread that started it.
-        self._child = await asyncio.to_thread(Child, model, arguments, drain_s, lambda line: log.info("%s", line))
+        self._child = await asyncio.to_thread(Child, model, arguments, drain_s, _log_line)
         self._prefixes = Prefixes()
         self._secret = secrets.token_hex(16)
         self._relay = Relay(self._child.socket_path, self._secret, self._prefixes.add)
@@ -40,14 +45,16 @@ class Engine:
         self._session = aiohttp.ClientSession(connector=aiohttp.UnixConnector(self._child.socket_path))
         self._own = {"Authorization": f"Bearer {self._child.key}"} if self._child.key else {}
         self._server_info = await self._get_json("/server_info")
-        self._record = Record(serve.get_replica_context().app_name)
+        context = serve.get_replica_context()
+        self._id = context.replica_id.unique_id
+        self._record = Record(context.app_name)
         self._revision = ""
         self._made: dict[str, dict[str, Any]] = {}  # of this replica by clients: changes.Change.apply
         self._changing = asyncio.Lock()
         await self._catch_up()
 
     def record_replica_metadata(self) -> dict[str, Any]:
-        return {"host": self._host, "port": self._port, "secret": self._secret, "base_names": self._server_info["served_model_names"],
+        return {"id": self._id, "host": self._host, "port": self._port, "secret": self._secret, "base_names": self._server_info["served_model_names"],
                 "system_fingerprint": self._server_info["system_fingerprint"], "pid": self._child.pid,
                 "node_id": ray.get_runtime_context().get_node_id()}
 

@@ -22,6 +22,7 @@ HOP_BY_HOP = frozenset({"connection", "keep-alive", "proxy-authenticate", "proxy
 NOT_BACK = HOP_BY_HOP - {"content-length"} | {"x-request-id"}  # Ray's proxies add the same one
 AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 EVENTS = "text/event-stream"
+REPLICA = b"x-choral-replica"  # of an answer: where it came from, or began
 
 Message = MutableMapping[str, Any]
 Headers = Iterable[tuple[bytes, bytes]]
@@ -129,7 +130,7 @@ class Passage:
             if self._reply.kind and not is_stream:
                 raise Failed(f"replica {place.id} does not go on with the answer of one that broke off: {(await answer.text())[:500]}")
             if not self._reply.kind:
-                await self._reply.start(answer.status, answer.raw_headers)
+                await self._reply.start(answer.status, (*answer.raw_headers, (REPLICA, place.id.encode())))
             story = self._story if is_stream else None
             async for data in answer.content.iter_any():
                 place.began()
