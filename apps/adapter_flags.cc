@@ -82,6 +82,8 @@ void add_adapter_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& option
   app.add_flag_callback(
          "--no-lora-bias", [&options] { options.lora_bias = false; }, "refuse adapters that bring biases")
       ->group(kGroup);
+  option("--adapter-generations", options.generations_alive,
+         "contents of a name that can be asked for, the earlier ones as NAME@GENERATION (1)", "N");
   option("--adapter-memory", flags.memory, "for adapters in memory, e.g. 512M (a quarter of what is free)", "SIZE");
 }
 

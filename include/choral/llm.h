@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -67,6 +68,21 @@ class AdapterGenerations {
   virtual Result<int> number_of(const std::string& name, const std::string& digest) = 0;
 };
 
+// Where adapters lie that nobody loaded by name, when that is not a folder of adapter_root by the name itself: a catalogue's
+// word. Whoever keeps it may change it at any time; a name then stands for what lies at its new place, as if its files had
+// changed. Thread-safe; now() is asked for each request that names an adapter, and waits for nothing.
+class CHORAL_API AdapterPlaces {
+ public:
+  using Folders = std::map<std::string, std::string, std::less<>>;  // by name, without links on their way
+  // Null: as adapter_root says. Else these names are all there are.
+  std::shared_ptr<const Folders> now() const;
+  void set(std::shared_ptr<const Folders> folders);
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Folders> folders_;
+};
+
 struct EngineOptions {
   std::string model = {};      // a directory, a GGUF file, or org/name in the local Hugging Face cache
   std::string tokenizer = {};  // another directory for the tokenizer; empty = the model's
@@ -115,11 +131,22 @@ struct EngineOptions {
   bool fully_sharded_loras = false;        // refused: nothing is sharded in one process
   int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
   std::shared_ptr<AdapterGenerations> adapter_generations = {};  // null: each name counts from 1 in each engine
+  std::shared_ptr<const AdapterPlaces> adapter_places = {};      // null: names lie where adapter_root says
+  int generations_alive = 1;  // of a name: its last ones can be asked for as NAME@GENERATION, beside the present one
   std::function<void(const LoadProgress&)> on_progress = {};
 };
 
 enum class AdapterState { kOnDisk, kLoading, kResident, kFailed };
 CHORAL_API std::string_view adapter_state_name(AdapterState state);  // "resident"
+
+// An earlier content of a name, which requests name as NAME@GENERATION (EngineOptions::generations_alive).
+struct AdapterGeneration {
+  int generation = 0;
+  std::string digest = {};
+  std::string path = {};  // empty: it was given as bytes
+  AdapterState state = AdapterState::kOnDisk;
+  int in_use = 0;
+};
 
 struct AdapterInfo {
   std::string name;
@@ -133,13 +160,15 @@ struct AdapterInfo {
   int64_t size_bytes = 0;  // packed, in memory
   AdapterState state = AdapterState::kOnDisk;
   bool pinned = false;
-  int in_use = 0;     // running requests that hold it
-  int64_t loads = 0;  // times it came from disk
+  bool is_found = false;  // in adapter_root, or where AdapterPlaces says: nobody loaded it by name
+  int in_use = 0;         // running requests that hold it
+  int64_t loads = 0;      // times it came from disk
   int64_t requests = 0;
-  double last_use_unix_s = 0;      // when a request named it last, or the last one that held it ended; 0: none did
-  int64_t errors = 0;              // reads of its name's files that failed
-  std::string error;               // why it failed, or why its changed files are not what is served
-  std::vector<std::string> notes;  // what to know about it: that it was made for another base
+  double last_use_unix_s = 0;                   // when a request named it last, or the last one that held it ended; 0: none did
+  int64_t errors = 0;                           // reads of its name's files that failed
+  std::string error;                            // why it failed, or why its changed files are not what is served
+  std::vector<std::string> notes;               // what to know about it: that it was made for another base
+  std::vector<AdapterGeneration> earlier = {};  // that can still be asked for, oldest first
 };
 
 // What an adapter does to one module.
@@ -251,6 +280,14 @@ struct EngineStats {
   int64_t adapter_evictions = 0;
   int64_t host_copies = 0;        // from a device's memory to the host's: tokens or logits of each step, and whatever falls back
   int64_t host_copied_bytes = 0;  // by them
+  bool is_paused = false;         // LLM::pause()
+};
+
+// What becomes of answers in flight when the engine pauses.
+enum class PauseMode : uint8_t {
+  kKeep,   // they stand still between two steps, and go on at resume() as if nothing had been
+  kWait,   // they go on to their ends, and what comes meanwhile waits
+  kAbort,  // they end, as cancelled
 };
 
 // A sign of life of the engine's loop. It can be read at once, however long a step takes.
@@ -400,6 +437,12 @@ class CHORAL_API LLM {
   // once. False: there were none, or EngineOptions::kv_event_batches is 0. Batches that nobody took are lost, the oldest first,
   // once so many wait.
   virtual bool next_kv_events(KvEventBatch& batch, std::chrono::milliseconds limit) = 0;
+
+  // No step begins until resume(). Requests are taken and wait; their limits of time count on. Returns when no step is computed
+  // any more and `mode` is done. Asked again while it is paused, the new mode is done too. unavailable: resume() came meanwhile,
+  // or the engine ends.
+  virtual Status pause(PauseMode mode) = 0;
+  virtual void resume() = 0;
 };
 
 CHORAL_API std::string_view version();  // "0.1.0"

@@ -65,7 +65,8 @@ void bind_options(nb::module_& m) {
       .def_rw("max_loras", &EngineOptions::max_loras)
       .def_rw("max_cpu_loras", &EngineOptions::max_cpu_loras)
       .def_rw("fully_sharded_loras", &EngineOptions::fully_sharded_loras)
-      .def_rw("adapter_memory_bytes", &EngineOptions::adapter_memory_bytes);
+      .def_rw("adapter_memory_bytes", &EngineOptions::adapter_memory_bytes)
+      .def_rw("generations_alive", &EngineOptions::generations_alive);
 
   nb::class_<SamplingParams>(m, "SamplingParams")
       .def(nb::init<>())

@@ -154,6 +154,13 @@ EngineActivity EngineCore::activity() const {
   return activity;
 }
 
+void EngineCore::publish_device_notes() {
+  auto notes = executor_->take_device_notes();
+  if (notes.empty()) return;
+  const std::lock_guard lock(mutex_);
+  std::move(notes.begin(), notes.end(), std::back_inserter(device_notes_));
+}
+
 std::vector<std::string> EngineCore::device_notes() const {
   const std::lock_guard lock(mutex_);
   return device_notes_;
@@ -164,6 +171,7 @@ EngineStats EngineCore::stats() const {
   EngineStats now = stats_;
   now.waiting += static_cast<int>(inbox_.size());
   now.waiting_tokens += inbox_tokens_;
+  now.is_paused = flow_ != Flow::kRuns;
   return now;
 }
 

@@ -87,7 +87,7 @@ void EngineCore::stop() {
 void EngineCore::run() {
   const SpareMemory::Use use(&spare_);
   for (;;) {
-    bool adapters_changed = false;
+    bool adapters_changed = false, aborts = false, resumed = false;
     Turn turn = 0;
     {
       std::unique_lock lock(mutex_);
@@ -96,6 +96,9 @@ void EngineCore::run() {
       heartbeat_.begin_turn();
       adapters_changed = std::exchange(adapters_changed_, false);
       masks_came_ = false;
+      aborts = std::exchange(aborts_, false);
+      resumed = std::exchange(resumed_, false);
+      seen_flow_ = flow_;
       turn = turn_asked_;
       arrivals_.swap(inbox_);
       stats_.waiting += static_cast<int>(arrivals_.size());  // add_requests() counts on from them; publish_stats() sets it right
@@ -106,20 +109,25 @@ void EngineCore::run() {
       std::unique_lock queues(queues_mutex_);
       if (adapters_changed) take_changes();
       spare_.keep();
+      if (resumed) retry_parked();
       take_inbox();
+      if (aborts) cancel_all();
       end_late();
-      step(queues);
+      if (seen_flow_ != Flow::kPaused) step(queues);
+      end_finished();
       if (journal_ != nullptr) journal_->end_batch();
       publish_stats();
+      if (seen_flow_ == Flow::kEnding) end_flow();
     }
+    if (seen_flow_ == Flow::kPaused) hand_out();  // no step comes behind which readers are given the last one's
     end_turn(turn);
   }
 }
 
 void EngineCore::wait_for_work(std::unique_lock<std::mutex>& lock) {
   const auto has_work = [this] {
-    return stop_ || adapters_changed_ || masks_came_ || turn_asked_ != turn_ended_ || !inbox_.empty() || !cancels_.empty() ||
-           (scheduler_.has_work() && !starved_);
+    return stop_ || adapters_changed_ || masks_came_ || resumed_ || turn_asked_ != turn_ended_ || !inbox_.empty() ||
+           !cancels_.empty() || (flow_ != Flow::kPaused && scheduler_.has_work() && !starved_);
   };
   const bool has_late = masks_.has_late();
   if (deadlines_.next_s() == Deadlines::kNever && !has_late) return inbox_changed_.wait(lock, has_work);
@@ -155,7 +163,12 @@ void EngineCore::take_inbox() {
   for (auto& arrival : arrivals_) {
     deadlines_.add(*arrival);
     scheduler_.note_arrival(*arrival);  // whoever waits for a first load keeps its place
-    admit(std::move(arrival));
+    arrival->is_held = seen_flow_ == Flow::kEnding;
+    if (arrival->is_held) {
+      parked_.push_back(std::move(arrival));
+    } else {
+      admit(std::move(arrival));
+    }
   }
   arrivals_.clear();
   for (const auto id : leavers_) cancel_one(id);
@@ -233,12 +246,6 @@ Status EngineCore::take(std::unique_ptr<sched::Request>& request) {
   CHORAL_RETURN_IF_ERROR(scheduler_.add(std::move(request)));
   if (known.grammar != nullptr && !known.sits_out && known.grammar->is_due()) masks_.post(known);
   return {};
-}
-
-void EngineCore::retry_parked() {
-  std::vector<std::unique_ptr<EngineRequest>> again;
-  again.swap(parked_);
-  for (auto& request : again) admit(std::move(request));
 }
 
 // They keep their places in the queue.
@@ -393,13 +400,6 @@ void EngineCore::count_queue(EngineStats& stats) const {
   stats.waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size());
   stats.waiting_tokens = scheduler_.waiting_tokens();
   for (const auto& request : parked_) stats.waiting_tokens += std::ssize(request->tokens);
-}
-
-void EngineCore::publish_device_notes() {
-  auto notes = executor_->take_device_notes();
-  if (notes.empty()) return;
-  const std::lock_guard lock(mutex_);
-  std::move(notes.begin(), notes.end(), std::back_inserter(device_notes_));
 }
 
 }  // namespace choral::engine

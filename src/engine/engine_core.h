@@ -66,6 +66,9 @@ class EngineCore {
   EngineActivity activity() const;
   // As of the last step.
   EngineStats stats() const;
+  // LLM says what they do.
+  Status pause(PauseMode mode);
+  void resume();
   // What the device noted since the start.
   std::vector<std::string> device_notes() const;
   // LLM's.
@@ -76,6 +79,8 @@ class EngineCore {
  private:
   // A turn of the loop that callers wait for, by number.
   using Turn = uint64_t;
+  // Whether steps are computed: kEnding: of what is in flight, while later requests are held.
+  enum class Flow : uint8_t { kRuns, kEnding, kPaused };
   Status wait_for_turn(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit);
   void put_into_inbox(AdmittedRequest& request);
   void make_room_in_inbox(size_t completions);
@@ -92,6 +97,8 @@ class EngineCore {
   void retry_parked();
   void readmit_stranded();
   void cancel_one(sched::RequestId id);
+  void cancel_all();
+  void end_flow();
   template <class Tell>
   void drop_parked(sched::RequestId id, Tell&& tell);
   void end_late();
@@ -115,8 +122,9 @@ class EngineCore {
   AdapterResidency residency_;
   std::unique_ptr<KvJournal> journal_;  // null: nobody asked for one
   sched::Scheduler scheduler_;
-  std::vector<std::unique_ptr<EngineRequest>> parked_;  // their adapters were never loaded before
+  std::vector<std::unique_ptr<EngineRequest>> parked_;  // their adapters were never loaded before, or they are held
   bool starved_ = false;                                // the last plan was empty: everybody waits for adapters
+  Flow seen_flow_ = Flow::kRuns;                        // in this turn
   StepCycle cycle_;
   AnswerWriter writer_;
   MaskThreads masks_;
@@ -140,6 +148,10 @@ class EngineCore {
   bool stop_ = false;
   bool adapters_changed_ = false;
   bool masks_came_ = false;
+  Flow flow_ = Flow::kRuns;
+  bool aborts_ = false;   // what is in flight is to end
+  bool resumed_ = false;  // what was held is to be taken in
+  uint64_t resumes_ = 0;
   Turn turn_asked_ = 0, turn_ended_ = 0;
   EngineStats stats_;
   std::vector<std::string> device_notes_;

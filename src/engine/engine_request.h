@@ -38,6 +38,8 @@ struct EngineRequest : sched::Request {
   bool wants_row_logits = false;           // of each token that is computed, as the model gave them
   std::shared_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none. A mask thread may have it longer than we
 
+  bool is_held = false;  // it came while the engine pauses, and is taken in when it goes on
+
   std::optional<ThoughtBudget> thoughts;  // which end in time; none: when the model ends them
 
   // --- StepInputWriter's: what the worker was told ---

@@ -141,6 +141,8 @@ class Engine : public LLM {
   bool next_kv_events(KvEventBatch& batch, std::chrono::milliseconds limit) override {
     return core_->next_kv_events(batch, limit);
   }
+  Status pause(PauseMode mode) override { return core_->pause(mode); }
+  void resume() override { core_->resume(); }
   Status load_adapter(const AdapterSpec& spec, bool replace, std::optional<int> expected_generation) override {
     return or_out_of_memory("the adapter cannot be loaded", [&] { return registry_->load(spec, replace, expected_generation); });
   }
@@ -243,8 +245,10 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                 .strict = options.strict},
                                                        .tokenizer = engine->files_.tokenizer,
                                                        .root = options.adapter_root,
+                                                       .places = options.adapter_places,
                                                        .budget_bytes = facts.adapter_bytes,
-                                                       .generations = options.adapter_generations}));
+                                                       .generations = options.adapter_generations,
+                                                       .generations_alive = options.generations_alive}));
   const EngineLimits limits{.adapter_budget_bytes = facts.adapter_bytes,
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens,

@@ -10,6 +10,7 @@ constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kMostSeqs = 1 << 16;
 constexpr int64_t kMostStepTokens = 1 << 20;  // buffers of a step are made for so many rows
 constexpr int64_t kMostCpuLoras = 1'000'000;
+constexpr int64_t kMostGenerations = 1024;  // of each name
 constexpr int64_t kMostWaiting = 1 << 20;
 constexpr int64_t kMostPositions = 1 << 24;
 constexpr int64_t kMostBytes = int64_t{1} << 50;  // … and tokens that wait
@@ -44,6 +45,7 @@ Status check_options(const EngineOptions& o) {
   CHORAL_RETURN_IF_ERROR(in_range("--max-cpu-loras", o.max_cpu_loras, kMostCpuLoras, "as many as have room"));
   CHORAL_RETURN_IF_ERROR(in_range("--kv-cache-memory", o.kv_cache_bytes, kMostBytes, "as much as free memory allows"));
   CHORAL_RETURN_IF_ERROR(in_range("--adapter-memory", o.adapter_memory_bytes, kMostBytes, "a quarter of what is free"));
+  CHORAL_RETURN_IF_ERROR(in_range("--adapter-generations", o.generations_alive, kMostGenerations));
   return {};
 }
 

@@ -98,10 +98,12 @@ constexpr std::array kOptions{
     CHORAL_OPTION(max_cpu_loras),
     CHORAL_OPTION(fully_sharded_loras),
     CHORAL_OPTION(adapter_memory_bytes),
+    CHORAL_OPTION(generations_alive),
     Field<EngineOptions>{"adapters", {}, read_specs},
 };
-// layer_overrides, platform, adapter_generations, on_progress; kv_event_batches, which only LLM::next_kv_events() empties
-constexpr size_t kNotFromJson = 5;
+// layer_overrides, platform, adapter_generations, adapter_places, on_progress; kv_event_batches, which only
+// LLM::next_kv_events() empties
+constexpr size_t kNotFromJson = 6;
 static_assert(kOptions.size() + kNotFromJson == member_count<EngineOptions>(), "a member of EngineOptions is missing");
 #undef CHORAL_OPTION
 #undef CHORAL_FIELD
@@ -193,7 +195,7 @@ Json counted_json(const Counted<Bounds>& counted, const char* what) {
 }
 
 Json stats_json(const EngineStats& s) {
-  static_assert(member_count<EngineStats>() == 20, "a member of EngineStats is missing below");
+  static_assert(member_count<EngineStats>() == 21, "a member of EngineStats is missing below");
   return {{"running", s.running},
           {"waiting", s.waiting},
           {"waiting_tokens", s.waiting_tokens},
@@ -213,7 +215,8 @@ Json stats_json(const EngineStats& s) {
           {"adapter_load_seconds", counted_json(s.adapter_load_seconds, "loads")},
           {"adapter_evictions", s.adapter_evictions},
           {"host_copies", s.host_copies},
-          {"host_copied_bytes", s.host_copied_bytes}};
+          {"host_copied_bytes", s.host_copied_bytes},
+          {"is_paused", s.is_paused}};
 }
 
 }  // namespace choral::requests

@@ -106,6 +106,8 @@ Status AdapterRegistry::load(const AdapterSpec& spec, bool replace, std::optiona
     Name& name = names_[spec.name];
     if (name.from_root) --root_names_;
     gone = std::exchange(name, {.version = version, .pinned = spec.pinned, .last_use = ++clock_});
+    name.earlier = std::move(gone.earlier);
+    if (gone.version != nullptr) keep_generation(spec.name, gone.version, version->digest, gone.earlier);
     board_.put(spec.name, version->info);
   }
   unpin_soon(gone);
@@ -197,7 +199,9 @@ std::optional<AdapterInfo> AdapterRegistry::find_info(std::string_view name) con
     if (found == names_.end()) return std::nullopt;
     info = found->second.version->info;
   }
-  return info->get();
+  AdapterInfo found = info->get();
+  if (config_.generations_alive > 1) show_earlier(found);
+  return found;
 }
 
 Result<std::vector<VersionUse>> AdapterRegistry::resolve(std::span<const AdapterUse> uses) {
@@ -235,6 +239,11 @@ void AdapterRegistry::note_use(AdapterVersion& version, bool is_new) {
 }
 
 Status AdapterRegistry::unknown_name(std::string_view name) {
+  if (const auto [plain, generation] = lora::split_generation(name); generation && find_info(plain)) {
+    return not_found(
+        "adapter '{}' has no generation {} that can be asked for, or no more: --adapter-generations ({}) says how many are kept",
+        plain, *generation, config_.generations_alive);
+  }
   const std::string near = hints_.nearest(name, *names());
   return not_found("no adapter is named '{}'{}; load it first (load_adapter, --lora NAME=PATH){}", name,
                    near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -41,9 +42,11 @@ class AdapterRegistry : private AdapterLoader::Client {
     lora::LoRALoadOptions load;                                  // its config, and what is known of the model
     std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  // the base's; null: it has none
     std::string root;                                            // where names that were not given are looked for; empty: nowhere
+    std::shared_ptr<const AdapterPlaces> places = nullptr;       // which may know better; null: nobody does
     int64_t budget_bytes = 0;                                    // for packed adapters, AdapterResidency's; 0: no limit
     size_t max_root_names = 10'000;                              // known at a time; those unused longest are forgotten
     std::shared_ptr<AdapterGenerations> generations = nullptr;   // null: counted here
+    int generations_alive = 1;                                   // of a name; more: the earlier ones go by NAME@GENERATION
   };
   // The loader has threads and scratch of its own, and packs at `level`. `targets` outlive this.
   static Result<std::shared_ptr<AdapterRegistry>> make(CpuLevel level, std::span<const lora::LoRATarget> targets, Config config);
@@ -59,7 +62,7 @@ class AdapterRegistry : private AdapterLoader::Client {
   Status pin(std::string_view name, bool pinned);
   // Sorted by name. With names of the root whose files could not be read when a request wanted them: until one does when they
   // have changed or are gone.
-  std::vector<AdapterInfo> list() const { return board_.infos(); }
+  std::vector<AdapterInfo> list() const;
   AdapterNames names() const { return board_.names(); }               // of list()
   std::optional<AdapterInfo> find_info(std::string_view name) const;  // of list(); none: there is no such name
   // What the name's files, or bytes, change in the model. Reads them on the caller's thread.
@@ -114,8 +117,10 @@ class AdapterRegistry : private AdapterLoader::Client {
     bool from_root = false;                              // the name was not given: it was found in the root
     bool pinned = false;                                 // goes over to the version that takes the name
     uint64_t last_use = 0;
+    std::vector<std::shared_ptr<AdapterVersion>> earlier = {};  // that can still be asked for, oldest first
   };
   using Names = std::map<std::string, Name, std::less<>>;
+  using Versions = std::vector<std::shared_ptr<AdapterVersion>>;
   AdapterRegistry(std::span<const lora::LoRATarget> targets, Config config)
       : config_(std::move(config)), own_tokenizers_{config_.tokenizer, targets, config_.load}, hints_(config_.root) {}
   // The engine thread took so much of what is packed that `packed_bytes` more are not too many.
@@ -124,9 +129,20 @@ class AdapterRegistry : private AdapterLoader::Client {
   // These take the lock themselves.
   Result<int> number_read(const AdapterLoader::Job& job, const AdapterRead& read, bool last);
   Result<VersionUse> find(std::string_view name);
+  std::optional<VersionUse> find_generation(std::string_view name);
   void look_for_own_tokens(VersionUse& use);
-  Status discover(std::string_view name);
-  void renew(std::string_view name, const std::string& place, bool from_root, const AdapterFacts& facts);
+  using Folders = std::shared_ptr<const AdapterPlaces::Folders>;
+  Folders folders() const { return config_.places == nullptr ? nullptr : config_.places->now(); }
+  Result<std::optional<std::filesystem::path>> folder_of(std::string_view name, const Folders& folders) const;
+  Status discover(std::string_view name, const Folders& folders);
+  // Where the name's files are, and that it is one that was found.
+  struct Place {
+    std::string known;   // its version's
+    std::string wanted;  // as it should be by now
+    bool from_root = false;
+  };
+  std::optional<Place> place_of(std::string_view name, const Folders& folders);
+  void renew(std::string_view name, const Place& place, const Folders& folders, const AdapterFacts& facts);
   Status unknown_name(std::string_view name);
   Status wait_for_pin(std::unique_lock<std::mutex>& lock, PinWish wish);
   // These are called under the lock.
@@ -136,11 +152,18 @@ class AdapterRegistry : private AdapterLoader::Client {
   Status may_take(std::string_view name, bool replace, std::optional<int> expected_generation) const;
   std::shared_ptr<AdapterVersion> make_version(const AdapterSpec& spec, std::string place = "");
   void unpin_soon(const Name& gone);
+  VersionUse use_of(const std::shared_ptr<AdapterVersion>& version, bool failed) const;
+  // The name stands for another content from now on. What leaves in its place goes to `gone`, to die after the lock.
+  void keep_generation(const std::string& name, std::shared_ptr<AdapterVersion> version, std::string_view digest_now,
+                       Versions& gone);
+  void show_earlier(AdapterInfo& info) const;
   bool pass_on(const PinWish& wish, const Name& name);
   std::shared_ptr<AdapterVersion> choose(Name& name, const AdapterFacts& facts);
+  void follow_places(Name& name);
   void load_soon(const std::shared_ptr<AdapterVersion>& version);
-  void take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands, int generation);
-  void promote(Name& name, std::shared_ptr<AdapterVersion> version);
+  void take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands, int generation,
+            Versions& gone);
+  void promote(Name& name, std::shared_ptr<AdapterVersion> version, Versions& gone);
   AdapterGenerations& generations() { return config_.generations != nullptr ? *config_.generations : counted_; }
   // These two move them to `gone`, to die after the lock.
   void forget(Names::iterator name, std::vector<Name>& gone);

@@ -37,42 +37,74 @@ void keep_counts(const AdapterInfo& before, AdapterInfo& info) {
 
 Result<VersionUse> AdapterRegistry::find(std::string_view name) {
   CHORAL_RETURN_IF_ERROR(lora::check_adapter_name(name));
+  if (auto generation = find_generation(name)) return *std::move(generation);
   for (;;) {
-    std::string place;
-    bool is_known = false, from_root = false;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = names_.find(name);
-      if (found != names_.end()) {
-        is_known = true;
-        place = found->second.version->place;
-        from_root = found->second.from_root;
-      }
-    }
-    if (!is_known) {
-      CHORAL_RETURN_IF_ERROR(discover(name));
+    const Folders folders = this->folders();
+    const auto place = place_of(name, folders);
+    if (!place) {
+      CHORAL_RETURN_IF_ERROR(discover(name, folders));
       continue;
     }
-    const AdapterFacts facts = look_at_adapter(place);
+    const AdapterFacts facts = look_at_adapter(place->wanted);
     bool failed = false;
     {
       const std::lock_guard lock(mutex_);
       const auto found = names_.find(name);
-      if (found == names_.end() || found->second.version->place != place) continue;  // unloaded or replaced meanwhile
+      if (found == names_.end() || found->second.version->place != place->known) continue;  // unloaded or replaced meanwhile
       failed = found->second.failed;
-      if (auto version = choose(found->second, facts)) {
-        const int64_t most =
-            version->was_read() ? version->info->get(&AdapterInfo::own_tokens) : config_.load.config.lora_extra_vocab_size;
-        const int64_t failures_before = version->failed_reads - (failed ? 1 : 0);  // it is answered by the one that there was
-        return VersionUse{version, 1.0F, failures_before, version->own, most};
-      }
+      if (const auto version = choose(found->second, facts)) return use_of(version, failed);
     }
     if (failed) {
-      CHORAL_RETURN_IF_ERROR(discover(name));
+      CHORAL_RETURN_IF_ERROR(discover(name, folders));
     } else {
-      renew(name, place, from_root, facts);
+      renew(name, *place, folders, facts);
     }
   }
+}
+
+// `failed`: its first read, which a request waited for; the next one is answered by the failure that there was.
+VersionUse AdapterRegistry::use_of(const std::shared_ptr<AdapterVersion>& version, bool failed) const {
+  const int64_t most =
+      version->was_read() ? version->info->get(&AdapterInfo::own_tokens) : config_.load.config.lora_extra_vocab_size;
+  return {version, 1.0F, version->failed_reads - (failed ? 1 : 0), version->own, most};
+}
+
+// Nothing: the name is not known, or no more: where there are places, a name that was found and lies at none of them is
+// forgotten, and so is one that was to be read elsewhere and was not yet.
+std::optional<AdapterRegistry::Place> AdapterRegistry::place_of(std::string_view name, const Folders& folders) {
+  std::vector<Name> gone;  // they die after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = names_.find(name);
+  if (found == names_.end()) return std::nullopt;
+  Name& known = found->second;
+  const AdapterVersion& version = *known.version;
+  if (folders == nullptr) return Place{version.place, version.place, known.from_root};
+  const auto placed = folders->find(name);
+  if (placed != folders->end() && placed->second == version.place) follow_places(known);
+  if (!known.from_root) return Place{version.place, version.place, false};
+  const bool moved = placed != folders->end() && version.place != placed->second;
+  if (placed == folders->end() || (moved && !version.was_read() && !known.failed)) {
+    unpin_soon(known);
+    forget(found, gone);
+    return std::nullopt;
+  }
+  if (known.coming != nullptr && known.coming->place != placed->second) known.coming = nullptr;  // its requests have it
+  return Place{version.place, placed->second, true};
+}
+
+// It was loaded by name from where it lies now: from now on it goes where its name's place goes.
+void AdapterRegistry::follow_places(Name& name) {
+  if (name.from_root) return;
+  name.from_root = true;
+  ++root_names_;
+  name.version->info->change([](AdapterInfo& info) { info.is_found = true; });
+}
+
+Result<std::optional<std::filesystem::path>> AdapterRegistry::folder_of(std::string_view name, const Folders& folders) const {
+  if (folders == nullptr && !config_.root.empty()) return lora::adapter_in_root(config_.root, name);
+  if (folders == nullptr) return std::optional<std::filesystem::path>();
+  const auto placed = folders->find(name);
+  return placed == folders->end() ? std::nullopt : std::optional<std::filesystem::path>(placed->second);
 }
 
 // Its files were never read, but its first request wants to be. Where they are bad, the load says why.
@@ -109,9 +141,8 @@ std::shared_ptr<AdapterVersion> AdapterRegistry::choose(Name& name, const Adapte
 }
 
 // A folder of the root gets its name: for the first time, or because its files are no more those that could not be read.
-Status AdapterRegistry::discover(std::string_view name) {
-  if (config_.root.empty()) return unknown_name(name);
-  CHORAL_TRY(const auto folder, lora::adapter_in_root(config_.root, name));
+Status AdapterRegistry::discover(std::string_view name, const Folders& folders) {
+  CHORAL_TRY(const auto folder, folder_of(name, folders));
   std::vector<Name> gone;  // they die after the lock
   {
     const std::lock_guard lock(mutex_);
@@ -125,7 +156,8 @@ Status AdapterRegistry::discover(std::string_view name) {
     }
     if (folder) {
       if (root_names_ >= config_.max_root_names) forget_idle_names(gone);
-      auto version = make_version({key, folder->string()}, config_.root + "/" + key);
+      auto version = make_version({key, folder->string()}, folders == nullptr ? config_.root + "/" + key : folder->string());
+      version->info->change([](AdapterInfo& info) { info.is_found = true; });
       if (before) {
         version->info->change([&](AdapterInfo& info) {
           keep_history(*before, info);
@@ -149,26 +181,27 @@ void AdapterRegistry::load_soon(const std::shared_ptr<AdapterVersion>& version) 
   version->info->change([](AdapterInfo& info) { info.state = AdapterState::kLoading; });
 }
 
-// The files at `place` changed since they were read, or since they were refused.
-void AdapterRegistry::renew(std::string_view name, const std::string& place, bool from_root, const AdapterFacts& facts) {
-  std::string path = place;
+// The files that the name is to stand for are not those that were read, nor those that were refused.
+void AdapterRegistry::renew(std::string_view name, const Place& place, const Folders& folders, const AdapterFacts& facts) {
+  std::string path = place.wanted;
   Status refused;
-  if (from_root) {
-    const auto folder = lora::adapter_in_root(config_.root, name);  // a link may lead elsewhere now
+  if (place.from_root) {
+    const auto folder = folder_of(name, folders);  // a link may lead elsewhere now
     if (!folder.ok()) {
       refused = folder.status();
     } else if (!*folder) {
-      refused = not_found("{} is gone", place);
+      refused = not_found("{} is gone", place.wanted);
     } else {
       path = (*folder)->string();
     }
   }
   std::unique_lock lock(mutex_);
   const auto found = names_.find(name);
-  if (found == names_.end() || found->second.version->place != place || choose(found->second, facts) != nullptr) return;
+  if (found == names_.end() || found->second.version->place != place.known || choose(found->second, facts) != nullptr) return;
   Name& changed = found->second;
   if (refused.ok()) {
-    auto coming = make_version({found->first, path}, place);
+    auto coming = make_version({found->first, path}, place.wanted);
+    coming->info->change([&](AdapterInfo& info) { info.is_found = place.from_root; });
     coming->older = changed.version;
     load_soon(coming);
     changed.coming = std::move(coming);
@@ -222,9 +255,10 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
   const bool stands = name != nullptr && name->version == job.version;
   Status refused;
   std::vector<std::string> notes;
+  Versions gone;  // they die after the lock
   if (read.packed.ok()) {
     if (version.info->get(&AdapterInfo::notes).empty()) notes = read.described.notes;
-    take(std::move(job.version), std::move(read), name, comes, stands, *generation);
+    take(std::move(job.version), std::move(read), name, comes, stands, *generation, gone);
   } else {
     const Status& why = read.packed.status();
     if (comes) {
@@ -252,7 +286,7 @@ bool AdapterRegistry::take_read(AdapterLoader::Job& job, AdapterRead read, bool 
 
 // `version` was read: for the first time, or again. What it held before it holds for good; other contents are another version's.
 void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead read, Name* name, bool comes, bool stands,
-                           int generation) {
+                           int generation, Versions& gone_versions) {
   const std::string digest = to_hex((*read.packed)->digest());
   const bool other = version->was_read() && version->digest != digest;
   if (other) {
@@ -262,7 +296,10 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
     loaded_.push_back({version, std::move(gone)});
     if (!stands || name->coming != nullptr) return;  // its name means something else by now
     version = make_version({version->request.lora_name, version->request.lora_path}, version->place);
-    version->info->change([](AdapterInfo& info) { info.loads = 1; });
+    version->info->change([&](AdapterInfo& info) {
+      info.loads = 1;
+      info.is_found = name->from_root;
+    });
   }
   version->own = std::move(read.own);
   version->digest = digest;
@@ -278,7 +315,7 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
   loaded_bytes_ += (*read.packed)->size_bytes();
   version->facts = std::move(read.facts);
   if (comes || other) {
-    promote(*name, version);
+    promote(*name, version, gone_versions);
   } else if (stands) {
     if (name->refused) version->info->change([](AdapterInfo& info) { info.error.clear(); });
     name->refused.reset();
@@ -288,7 +325,7 @@ void AdapterRegistry::take(std::shared_ptr<AdapterVersion> version, AdapterRead 
 }
 
 // The older version is held by `version` or by what loaded_ has of it, until the engine has taken this in.
-void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> version) {
+void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> version, Versions& gone) {
   const AdapterInfo older = name.version->info->get();
   version->info->change([&](AdapterInfo& info) {
     keep_history(older, info);
@@ -299,9 +336,10 @@ void AdapterRegistry::promote(Name& name, std::shared_ptr<AdapterVersion> versio
     pins_.push_back({name.version, false});
     pins_.push_back({version, true});
   }
-  name.version = std::move(version);
+  std::swap(name.version, version);
   name.coming = nullptr;
   name.refused.reset();
+  keep_generation(older.name, std::move(version), name.version->digest, gone);
 }
 
 // From now on the name is only told. A shortage is forgotten by the next request, which looks anew.

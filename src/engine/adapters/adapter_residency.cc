@@ -134,6 +134,7 @@ AdapterResidency::Arrival AdapterResidency::arrive(EngineRequest& request) {
 Status AdapterResidency::choose_version(VersionUse& use) {
   const AdapterVersion& version = *use.version;
   if (!use.failed() || in_memory(version)) return {};
+  if (use.is_exact) return version.failure;
   auto other = version.older != nullptr && in_memory(*version.older) ? version.older : registry_.present(version);
   if (other == nullptr || other == use.version || (!other->failure.ok() && !in_memory(*other))) return version.failure;
   if (other == version.older && !in_memory(*other)) return version.failure;  // its files are the refused ones

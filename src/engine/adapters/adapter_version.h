@@ -97,6 +97,7 @@ struct VersionUse {
   int64_t failures_before = 0;                        // failed reads until the request came: a new request is a new try
   std::shared_ptr<const OwnTokenizer> own = nullptr;  // what the request is read with
   int64_t most_own_tokens = 0;                        // that it may name: until the files are read, as many as are allowed
+  bool is_exact = false;                              // this content, and no other that the name has
 
   bool failed() const { return version->failures > failures_before && !version->failure.ok(); }
 };

@@ -1,6 +1,7 @@
 #include "lora/peft/adapter_name.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string>
 
 #include "base/printable.h"
@@ -62,6 +63,16 @@ Status check_adapter_name(std::string_view name) {
     return invalid_argument("'{}' stands for the model without adapters; an adapter needs another name", kBaseName);
   }
   return {};
+}
+
+NamedGeneration split_generation(std::string_view name) {
+  const size_t at = name.rfind('@');
+  if (at == name.npos || at == 0) return {name};
+  const std::string_view digits = name.substr(at + 1);
+  int generation = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), generation);
+  if (error != std::errc() || end != digits.data() + digits.size() || generation < 1 || digits.front() == '0') return {name};
+  return {name.substr(0, at), generation};
 }
 
 Result<std::optional<fs::path>> adapter_in_root(const fs::path& root, std::string_view name) {

@@ -18,6 +18,13 @@ inline constexpr size_t kMaxNameBytes = 256;
 // Parts divided by single "/", none of them "." or "..", no control characters, not "base".
 Status check_adapter_name(std::string_view name);
 
+// NAME@GENERATION, cut at its last '@' where digits of a generation follow; else the whole name.
+struct NamedGeneration {
+  std::string_view name;
+  std::optional<int> generation = std::nullopt;
+};
+NamedGeneration split_generation(std::string_view name);
+
 // The folder `name`, links resolved; nothing when there is none. The last part may be a link to another folder of the root; a
 // name that leads over a link on its way, or out of the root, is an error that says where it leads. `name` is checked.
 Result<std::optional<std::filesystem::path>> adapter_in_root(const std::filesystem::path& root, std::string_view name);

@@ -45,6 +45,18 @@ TEST(AdapterNameTest, OneSpellingForEachName) {
   }
 }
 
+TEST(AdapterName, AGenerationStandsBehindTheLastAt) {
+  const auto cut = [](std::string_view name) {
+    const auto [plain, generation] = split_generation(name);
+    return std::pair(std::string(plain), generation.value_or(0));
+  };
+  EXPECT_EQ(cut("policy@12"), std::pair(std::string("policy"), 12));
+  EXPECT_EQ(cut("me@home@3"), std::pair(std::string("me@home"), 3));
+  for (const char* name :
+       {"policy", "policy@", "@3", "policy@x", "policy@3x", "policy@-3", "policy@0", "policy@03", "policy@99999999999"})
+    EXPECT_EQ(cut(name), std::pair(std::string(name), 0)) << name;
+}
+
 class AdapterRootTest : public ::testing::Test {
  protected:
   void SetUp() override {

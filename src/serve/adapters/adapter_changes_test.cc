@@ -75,6 +75,8 @@ class NamesOnly final : public LLM {
   Status check_health(std::chrono::milliseconds) override { return {}; }
   EngineHeartbeat heartbeat() const override { return {}; }
   EngineActivity activity() const override { return {}; }
+  Status pause(PauseMode) override { return none(); }
+  void resume() override {}
 
  private:
   static Status none() { return Status(Code::kUnsupported, "names only"); }
