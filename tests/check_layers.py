@@ -2,7 +2,7 @@
 """Checks every #include and every choral_library(DEPS …) against the table of layers; part of the test suite.
 
 A folder of src/ may include itself and folders with a smaller number: folders with the same number know nothing of each other.
-What is not in libchoral (synthetic, tools, serve) is for tests and for each other. include/choral stands alone; plug-ins see nothing
+What is not in libchoral (synthetic, fetch, tools, serve) is for tests and for each other. include/choral stands alone; plug-ins see nothing
 but choral/plugin.h; apps include the public headers and the folders of src/ that read and answer, none that decides or computes.
 
   check_layers.py [ROOT]       exit 1 and one line for each violation
@@ -24,14 +24,14 @@ LAYERS = {
     "models": 6,
     "sched": 7,
     "engine": 8,
-    "requests": 9,
+    "requests": 9, "fetch": 9,
     "c_api": 10, "serve": 10, "tools": 10,
 }
 
 # What stands outside the table. "choral" is include/choral: headers of plain values are known everywhere, the engine's from there.
 PUBLIC_FROM = {"choral/status.h": "base", "choral/types.h": "base", "choral/plugin.h": "platform"}
 PLUGIN_HEADERS = {"choral/plugin.h"}
-OUTSIDE_LIBRARY = {"synthetic", "tools", "serve"}
+OUTSIDE_LIBRARY = {"synthetic", "fetch", "tools", "serve"}
 # The program and the examples are built on these folders; what decides and computes is reached through them.
 MAY_INCLUDE = {"apps": {"choral", "base", "io", "text", "quant", "lora", "engine", "requests", "serve", "tools"}, "examples": {"choral"}}
 

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "base/ascii.h"
+#include "fetch/http_source.h"
 #include "io/hub_cache.h"
 #include "io/mapped_file.h"
-#include "tools/hub/http_source.h"
 #include "tools/hub/listing.h"
 #include "tools/hub/repository_cache.h"
 
@@ -36,7 +36,7 @@ std::string file_path(const std::string& name, const std::string& commit, const 
   std::string path = fmt::format("/{}/resolve/{}", name, commit);
   for (size_t begin = 0; begin <= file.size();) {
     const size_t end = std::min(file.find('/', begin), file.size());
-    path += "/" + HttpSource::quoted(std::string_view(file).substr(begin, end - begin));
+    path += "/" + fetch::HttpSource::quoted(std::string_view(file).substr(begin, end - begin));
     begin = end + 1;
   }
   return path;
@@ -59,13 +59,13 @@ Result<std::string> token_of_environment() {
 
 class Pull {
  public:
-  Pull(const HubPullOptions& options, io::HubName name, std::unique_ptr<HttpSource> source)
+  Pull(const HubPullOptions& options, io::HubName name, std::unique_ptr<fetch::HttpSource> source)
       : options_(options), name_(std::move(name)), cache_(options.cache, name_.repository), source_(std::move(source)) {}
 
   Result<HubPulled> run() {
     tell("asking the hub");
     const std::string path =
-        fmt::format("/api/models/{}/revision/{}?blobs=true", name_.repository, HttpSource::quoted(name_.revision));
+        fmt::format("/api/models/{}/revision/{}?blobs=true", name_.repository, fetch::HttpSource::quoted(name_.revision));
     std::string answer;
     CHORAL_RETURN_IF_ERROR(with_patience([&](bool&) -> Status {
       CHORAL_TRY(answer, source_->get_text(path, kMostListingBytes));
@@ -140,7 +140,7 @@ class Pull {
   const HubPullOptions& options_;
   const io::HubName name_;
   RepositoryCache cache_;
-  std::unique_ptr<HttpSource> source_;
+  std::unique_ptr<fetch::HttpSource> source_;
   HubPulled pulled_;
   int64_t done_bytes_ = 0;
 };
@@ -164,7 +164,7 @@ Result<HubPullOptions> hub_options_of_environment() {
 
 Result<HubPulled> pull_from_hub(const HubPullOptions& options) {
   CHORAL_TRY(auto name, io::parse_hub_name(options.name));
-  CHORAL_TRY(auto source, HttpSource::make(options.endpoint, options.token));
+  CHORAL_TRY(auto source, fetch::HttpSource::make(options.endpoint, options.token));
   return Pull(options, std::move(name), std::move(source)).run().while_(options.name);
 }
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "tools/curl_library.h"
+#include "fetch/curl_library.h"
 
 namespace choral::tools {
 namespace {
@@ -19,9 +19,9 @@ Clock::duration duration(double seconds) {
 
 // One request on its way. curl calls on_head_line() and on_body() from within curl_multi_perform().
 struct Transfer {
-  explicit Transfer(const CurlLibrary& opened) : library(opened) {}
+  explicit Transfer(const fetch::CurlLibrary& opened) : library(opened) {}
 
-  const CurlLibrary& library;
+  const fetch::CurlLibrary& library;
   HttpRequest asked;
   std::shared_ptr<HttpExchange> exchange;
   std::string url;
@@ -61,7 +61,7 @@ struct Transfer {
 
 class CurlClient final : public HttpClient {
  public:
-  CurlClient(Endpoint endpoint, const CurlLibrary& library, CURLM* multi)
+  CurlClient(Endpoint endpoint, const fetch::CurlLibrary& library, CURLM* multi)
       : endpoint_(std::move(endpoint)), library_(library), multi_(multi) {
     library_.multi_setopt(multi_, CURLMOPT_MAXCONNECTS, kMostKept);
   }
@@ -210,7 +210,7 @@ class CurlClient final : public HttpClient {
   }
 
   const Endpoint endpoint_;
-  const CurlLibrary& library_;
+  const fetch::CurlLibrary& library_;
   CURLM* const multi_;
   std::map<CURL*, std::unique_ptr<Transfer>> live_;
   std::multimap<Clock::time_point, std::function<void()>> timers_;
@@ -220,7 +220,7 @@ class CurlClient final : public HttpClient {
 }  // namespace
 
 Result<std::unique_ptr<HttpClient>> HttpClient::make(const Endpoint& endpoint) {
-  CHORAL_TRY(const CurlLibrary* const library, CurlLibrary::open());
+  CHORAL_TRY(const fetch::CurlLibrary* const library, fetch::CurlLibrary::open());
   CURLM* const multi = library->multi_init();
   if (multi == nullptr) return internal_error("libcurl does not start");
   return std::unique_ptr<HttpClient>(std::make_unique<CurlClient>(endpoint, *library, multi));

@@ -1,13 +1,13 @@
-#include "tools/hub/http_source.h"
+#include "fetch/http_source.h"
 
 #include <algorithm>
 #include <charconv>
 
 #include "base/printable.h"
 #include "choral/llm.h"
-#include "tools/curl_library.h"
+#include "fetch/curl_library.h"
 
-namespace choral::tools {
+namespace choral::fetch {
 namespace {
 
 constexpr long kConnectSeconds = 30, kStalledSeconds = 60;
@@ -41,11 +41,11 @@ struct HttpSource::Transfer {
   }
 };
 
-Result<std::unique_ptr<HttpSource>> HttpSource::make(std::string endpoint, std::string token) {
+Result<std::unique_ptr<HttpSource>> HttpSource::make(std::string endpoint, std::string token, HttpSourceWords words) {
   const bool is_tls = endpoint.starts_with("https://");
   if (!is_tls && !endpoint.starts_with("http://"))
-    return invalid_argument("the hub's address '{}' begins neither with https:// nor with http://", endpoint);
-  std::unique_ptr<HttpSource> made(new HttpSource(std::move(endpoint), std::move(token)));
+    return invalid_argument("the address of {}, '{}', begins neither with https:// nor with http://", words.name, endpoint);
+  std::unique_ptr<HttpSource> made(new HttpSource(std::move(endpoint), std::move(words)));
   CHORAL_TRY(made->library_, CurlLibrary::open());
   made->curl_ = made->library_->easy_init();
   if (made->curl_ == nullptr) return internal_error("libcurl does not start");
@@ -61,11 +61,21 @@ Result<std::unique_ptr<HttpSource>> HttpSource::make(std::string endpoint, std::
   library.easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, kStalledSeconds);
   library.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   library.easy_setopt(curl, CURLOPT_USERAGENT, fmt::format("choral/{}", version()).c_str());
-  if (!made->token_.empty()) {
-    library.easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
-    library.easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, made->token_.c_str());
-  }
+  if (!made->words_.ca_file.empty()) library.easy_setopt(curl, CURLOPT_CAINFO, made->words_.ca_file.c_str());
+  library.easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+  library.easy_setopt(curl, CURLOPT_XFERINFODATA, made.get());
+  library.easy_setopt(
+      curl, CURLOPT_XFERINFOFUNCTION, +[](void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) -> int {
+        return static_cast<HttpSource*>(self)->stopped_.load() ? 1 : 0;
+      });
+  made->set_token(std::move(token));
   return made;
+}
+
+void HttpSource::set_token(std::string token) {
+  token_ = std::move(token);
+  library_->easy_setopt(curl_, CURLOPT_HTTPAUTH, token_.empty() ? CURLAUTH_BASIC : CURLAUTH_BEARER);
+  library_->easy_setopt(curl_, CURLOPT_XOAUTH2_BEARER, token_.empty() ? nullptr : token_.c_str());
 }
 
 HttpSource::~HttpSource() {
@@ -86,7 +96,8 @@ Status HttpSource::failed(int64_t http, const std::string& path, const std::stri
   const std::string where = terminal_line(fmt::format("{}{}", endpoint_, path.substr(0, path.find('?'))));
   if (http == 401 || http == 403) {
     return permission_denied("{} is not given (HTTP {}): it is private, gated, or not there. {}", where, http,
-                             token_.empty() ? "HF_TOKEN brings a token" : "the token (HF_TOKEN) has no access to it");
+                             token_.empty() ? words_.brings_token + " brings a token"
+                                            : fmt::format("the token ({}) has no access to it", words_.brings_token));
   }
   if (http == 404) return not_found("{} is not there (HTTP 404)", where);
   const std::string reason = said.empty() ? "" : ": " + printable(said, 200);
@@ -125,6 +136,7 @@ Status HttpSource::run(const std::string& path, Transfer& transfer) {
       });
   const CURLcode code = library.easy_perform(curl);
   library.easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
+  if (stopped_.load()) return unavailable("{}: it is no longer waited for", endpoint_);
   if (!transfer.status.ok()) return std::move(transfer.status);
   if (code == CURLE_RANGE_ERROR) {  // from the beginning then
     transfer.from = 0;
@@ -132,6 +144,7 @@ Status HttpSource::run(const std::string& path, Transfer& transfer) {
   }
   if (code != CURLE_OK) return unavailable("{}: {}", endpoint_, why[0] != '\0' ? why : library.easy_strerror(code));
   library.easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &transfer.http);
+  if (transfer.http == 304) return {};
   if (transfer.http != 200 && transfer.http != 206) wait_s_ = asked_to_wait();
   if (transfer.http != 200 && transfer.http != 206) return failed(transfer.http, path, transfer.error_body);
   return transfer.begun ? Status() : transfer.begin(transfer.http == 206 ? transfer.from : 0);
@@ -141,7 +154,8 @@ Result<std::string> HttpSource::get_text(const std::string& path, size_t most_by
   std::string text;
   const auto begin = [](int64_t) { return Status(); };
   const auto take = [&](std::span<const std::byte> bytes) -> Status {
-    if (text.size() + bytes.size() > most_bytes) return too_large("the hub's answer has more than {} bytes", most_bytes);
+    if (text.size() + bytes.size() > most_bytes)
+      return too_large("the answer of {} has more than {} bytes", words_.name, most_bytes);
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return {};
   };
@@ -150,10 +164,30 @@ Result<std::string> HttpSource::get_text(const std::string& path, size_t most_by
   return text;
 }
 
+std::string HttpSource::etag() const {
+  curl_header* header = nullptr;
+  return library_->easy_header(curl_, "etag", 0, CURLH_HEADER, -1, &header) == CURLHE_OK ? header->value : "";
+}
+
+Result<std::optional<std::string>> HttpSource::get_if_changed(const std::string& path, size_t most_bytes, std::string& etag) {
+  curl_slist* headers = nullptr;
+  if (!etag.empty()) headers = library_->slist_append(nullptr, ("If-None-Match: " + etag).c_str());
+  library_->easy_setopt(curl_, CURLOPT_HTTPHEADER, headers);
+  auto text = get_text(path, most_bytes);
+  library_->easy_setopt(curl_, CURLOPT_HTTPHEADER, nullptr);
+  library_->slist_free_all(headers);
+  if (!text.ok()) return text.status();
+  int64_t http = 0;
+  library_->easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &http);
+  if (http == 304) return std::optional<std::string>();
+  etag = this->etag();
+  return std::optional(*std::move(text));
+}
+
 Status HttpSource::get_file(const std::string& path, int64_t from, FunctionRef<Status(int64_t)> begin,
                             FunctionRef<Status(std::span<const std::byte>)> take) {
   Transfer transfer{.library = *library_, .from = from, .begin = begin, .take = take};
   return run(path, transfer);
 }
 
-}  // namespace choral::tools
+}  // namespace choral::fetch

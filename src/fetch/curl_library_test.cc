@@ -1,8 +1,8 @@
-#include "tools/curl_library.h"
+#include "fetch/curl_library.h"
 
 #include <gmock/gmock.h>
 
-namespace choral::tools {
+namespace choral::fetch {
 namespace {
 
 using testing::AllOf;
@@ -30,4 +30,4 @@ TEST(CurlLibrary, RefusesOneThatLacksAFunction) {
 }
 
 }  // namespace
-}  // namespace choral::tools
+}  // namespace choral::fetch

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-namespace choral::tools {
+namespace choral::fetch {
 
 struct CurlLibrary {
   // The one of this process, ready. An error says how to get it.
@@ -34,4 +34,4 @@ struct CurlLibrary {
   decltype(&curl_multi_strerror) multi_strerror;
 };
 
-}  // namespace choral::tools
+}  // namespace choral::fetch

@@ -1,10 +1,10 @@
-#include "tools/curl_library.h"
+#include "fetch/curl_library.h"
 
 #include <dlfcn.h>
 
 #include "base/printable.h"
 
-namespace choral::tools {
+namespace choral::fetch {
 namespace {
 
 // libcurl calls its own copies of the libraries that this program has, too: a Python package brings OpenSSL with it.
@@ -61,4 +61,4 @@ Result<const CurlLibrary*> CurlLibrary::open() {
   return &*opened;
 }
 
-}  // namespace choral::tools
+}  // namespace choral::fetch
