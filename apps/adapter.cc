@@ -1,6 +1,7 @@
 // `choral adapter`: looks at adapters without or beside serving them.
 #include <CLI/CLI.hpp>
 
+#include "adapter_catalogue.h"
 #include "adapter_check_report.h"
 #include "adapter_diff.h"
 #include "adapter_list.h"
@@ -23,6 +24,19 @@ void add_check(CLI::App& app, Command& command) {
       ->type_name("N");
   sub->add_flag("--json", flags->json, "one record a line");
   sub->callback([flags, &command] { command.run = [flags] { return check_adapters(*flags); }; });
+}
+
+void add_catalogue(CLI::App& app, Command& command) {
+  auto* sub =
+      app.add_subcommand("catalogue", "write DIR/catalogue.json, which servers with --adapter-root DIR, or its URL, follow");
+  const auto flags = std::make_shared<AdapterCatalogueFlags>();
+  sub->add_option("DIR", flags->folder, "a folder of adapters, as --adapter-root has it")->type_name("")->required();
+  sub->add_option("-m,--model", flags->engine.options.model, "the model that they are for; of its weights only DoRA's are read")
+      ->type_name("MODEL");
+  sub->add_option("--max-lora-rank", flags->engine.options.max_lora_rank, "adapters of a higher rank are refused (512)")
+      ->type_name("N");
+  sub->add_flag("-q,--quiet", flags->quiet, "no last line");
+  sub->callback([flags, &command] { command.run = [flags] { return write_adapter_catalogue(*flags); }; });
 }
 
 void add_list(CLI::App& app, Command& command) {
@@ -65,6 +79,7 @@ void add_diff(CLI::App& app, Command& command) {
 void add_adapter(CLI::App& app, Command& command) {
   auto* sub = app.add_subcommand("adapter", "check, list and compare adapters");
   add_check(*sub, command);
+  add_catalogue(*sub, command);
   add_list(*sub, command);
   add_diff(*sub, command);
 }

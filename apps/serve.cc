@@ -33,6 +33,7 @@ struct ServeFlags {
   std::string stored_files = "1G";
   std::string sent_adapters = "0";
   std::string kv_events;
+  std::string fetched_adapters = "10G";
   bool lora_without_apply = false;
   double unready_s = 0;
   double drain_s = 30;
@@ -146,7 +147,9 @@ Status run(ServeFlags flags) {
       return invalid_argument("--kv-events-config: without prefix caching there are no events; leave out one of the two flags");
     flags.engine.options.kv_event_batches = flags.server.kv_events.max_queue_size;
   }
+  CHORAL_TRY(flags.server.catalogue.most_bytes, parse_size(flags.fetched_adapters).while_("--adapter-cache"));
   flags.server.adapter_root = flags.engine.options.adapter_root;
+  flags.server.follows_catalogue = true;
   flags.server.base_adapters = adapters_that_act(flags);
   const std::vector<AdapterUse> acting = flags.server.base_adapters;
   std::unique_ptr<LLM> llm;           // outlives the server
@@ -160,6 +163,7 @@ Status run(ServeFlags flags) {
   if (hung_up) reload();
   CHORAL_TRY(auto options, engine_options(flags.engine));
   options.adapter_generations = server->generations();
+  options.adapter_places = server->places();
   CHORAL_TRY(llm, load_llm(flags.engine, options));
   CHORAL_RETURN_IF_ERROR(server->attach(*llm, options));
 
@@ -234,6 +238,17 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
          "keep files and answers of /v1/batches in --state-dir, up to so many bytes; 0 = none (1G)", "SIZE");
   option("--store-adapters", flags.sent_adapters,
          "take adapters that clients send, and keep them in --state-dir, up to so many bytes; 0 = none (0)", "SIZE");
+  serve::CatalogueFlags& catalogue = flags.server.catalogue;
+  option("--adapter-catalogue", catalogue.url,
+         "the index of a fleet's adapters, which are fetched into --state-dir and follow it within seconds", "URL");
+  option("--adapter-catalogue-token", catalogue.token, "is sent with each request for it and its files", "TOKEN");
+  option("--adapter-catalogue-token-file", catalogue.token_file, "the file that holds it, read anew each time", "FILE");
+  option("--adapter-catalogue-ca", catalogue.ca_file, "whose certificates to trust there, PEM (the system's)", "FILE");
+  option("--adapter-cache", flags.fetched_adapters, "the most that fetched adapters take (10G)", "SIZE");
+  app.add_flag(
+         "--catalogue-writable", flags.server.writes_catalogue,
+         "adapters that clients load and unload go into --adapter-root and its catalogue.json, for all servers that follow it")
+      ->group("Server");
   app.add_flag("--lora-init-without-apply", flags.lora_without_apply,
                "--lora PATH, without a name, waits to be asked for too; as in llama.cpp")
       ->group("Server");

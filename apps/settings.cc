@@ -146,7 +146,7 @@ Status fill_settings(CLI::App& app, std::vector<Setting>* all) {
   for (CLI::Option* option : options) {
     const std::string name = main_name(*option), variable = variable_of(name);
     Setting setting{.flag = "--" + name, .value = default_of(*option), .origin = std::string(kDefaultOrigin)};
-    setting.is_secret = name.ends_with("api-key");
+    setting.is_secret = name.ends_with("api-key") || name.ends_with("-token");
     std::vector<std::string> values;
     const char* set = std::getenv(variable.c_str());
     if (option->count() > 0) {

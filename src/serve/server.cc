@@ -96,6 +96,8 @@ Server::~Server() {
 
 std::shared_ptr<AdapterGenerations> Server::generations() const { return service_->generations(); }
 
+std::shared_ptr<const AdapterPlaces> Server::places() const { return service_->places(); }
+
 Status Server::attach(LLM& llm, const EngineOptions& options) {
   CHORAL_RETURN_IF_ERROR(service_->attach(llm, options));
   if (kv_events_) CHORAL_RETURN_IF_ERROR(kv_events_->start(llm));
@@ -115,6 +117,7 @@ void Server::set_unready() { service_->set_phase(Phase::kUnready); }
 void Server::drain(std::chrono::milliseconds limit) {
   service_->set_phase(Phase::kDraining);
   if (batches_) batches_->stop();
+  service_->end_pauses();  // what stands still could not come to its end
   const auto deadline = std::chrono::steady_clock::now() + limit;
   {
     constexpr std::chrono::milliseconds kLook{20};

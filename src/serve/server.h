@@ -27,10 +27,22 @@ struct FairShare {
   double tokens_per_s = 0;
 };
 
+// A catalogue's index over HTTP.
+struct CatalogueFlags {
+  std::string url;         // empty: none
+  std::string token;       // that is sent with each request
+  std::string token_file;  // or the file that holds it
+  std::string ca_file;     // whom to trust; empty: as the system says
+  int64_t most_bytes = 0;  // of what is fetched and kept
+};
+
 struct ServerOptions {
   HttpServerOptions http;
   std::vector<std::string> base_names;    // that requests call the base by; empty: the model's own
   std::string adapter_root;               // to which adapters that clients load are bound
+  bool follows_catalogue = false;         // the adapter root's, where there is one; the engine has places() then
+  bool writes_catalogue = false;          // adapters that clients load and unload go into it
+  CatalogueFlags catalogue;               // or one over HTTP
   std::string state_directory;            // adapters that clients load survive a restart in it; empty: they do not
   int64_t stored_response_bytes = 0;      // of /v1/responses, kept there; 0: none are
   int64_t stored_file_bytes = 0;          // of /v1/files and /v1/batches, kept there; 0: none are
@@ -59,6 +71,8 @@ class Server {
 
   // For the options of the engine: it counts adapters' generations so that no number is given twice, by later servers neither.
   std::shared_ptr<AdapterGenerations> generations() const;
+  // Likewise: where a catalogue says that adapters lie. Null: none is followed.
+  std::shared_ptr<const AdapterPlaces> places() const;
   // Requests reach the engine, which was loaded with these options, from now on. It must outlive the server.
   Status attach(LLM& llm, const EngineOptions& options);
   std::vector<std::string> addresses() const;

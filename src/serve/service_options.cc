@@ -24,6 +24,13 @@ Result<std::optional<ScoreBy>> score_by_named(std::string_view name) {
 Result<ServiceOptions> service_options(const ServerOptions& options) {
   ServiceOptions service{.base_names = options.base_names,
                          .adapter_root = options.adapter_root,
+                         .follows_catalogue = options.follows_catalogue,
+                         .writes_catalogue = options.writes_catalogue,
+                         .catalogue_index = {.url = options.catalogue.url,
+                                             .token = options.catalogue.token,
+                                             .token_file = options.catalogue.token_file,
+                                             .ca_file = options.catalogue.ca_file,
+                                             .most_bytes = options.catalogue.most_bytes},
                          .state_directory = options.state_directory,
                          .stored_response_bytes = options.stored_response_bytes,
                          .stored_file_bytes = options.stored_file_bytes,

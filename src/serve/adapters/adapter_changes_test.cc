@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "support/temp_dir.h"
 
 namespace choral::serve {
 namespace {
@@ -25,6 +26,7 @@ class NamesOnly final : public LLM {
     info.name = spec.name;
     info.path = spec.path;
     info.pinned = spec.pinned;
+    info.digest = std::string(64, 'a');
     ++info.generation;
     return {};
   }
@@ -196,6 +198,40 @@ TEST_F(AdapterChangesTest, WhatWasSentGoesWithTheLastNameThatStandsForIt) {
   EXPECT_EQ((*uploads)->held_bytes(), 0);
   EXPECT_EQ(changes.unload("one", {}).code(), Code::kNotFound);
   std::filesystem::remove_all(state);
+}
+
+// Of a fleet: what is loaded and unloaded here is so in the catalogue, and the record knows nothing of it.
+TEST_F(AdapterChangesTest, WhatIsForAllGoesIntoTheCatalogue) {
+  const testing::TempDir root;
+  root.write("staging/adapter_config.json", "{}");
+  root.write("staging/adapter_model.safetensors", "weights");
+  const std::string staging = root / "staging", map = root / "catalogue.json";
+  CatalogueFolder catalogue(std::filesystem::canonical(root.path()).string());
+  AdapterChanges changes(llm_, &record_, nullptr, &catalogue);
+  ASSERT_TRUE(record_.put({.name = "sql", .path = "/before"}).ok());
+  ASSERT_TRUE(changes.load({.name = "sql", .path = staging}, true, {}).ok());
+  EXPECT_EQ(of_record(), std::vector<Row>()) << "the registration from before would be back after a restart";
+  const auto view = catalogue.now();
+  ASSERT_NE(view, nullptr);
+  EXPECT_EQ(of_engine(), (std::vector<Row>{{"sql", view->places.at("sql").folder, false}}));
+  EXPECT_NE(view->places.at("sql").folder, staging);
+  EXPECT_EQ(view->places.at("sql").digest, std::string(64, 'a'));
+
+  // Known to the catalogue, and not to this engine: nobody has asked for it here.
+  ASSERT_TRUE(llm_.unload_adapter("sql", {}).ok());
+  EXPECT_EQ(changes.load({.name = "sql", .path = staging}, false, {}).status().code(), Code::kAlreadyExists);
+  EXPECT_EQ(changes.unload("sql", 3).code(), Code::kAlreadyExists);
+  EXPECT_TRUE(catalogue.now()->places.contains("sql"));
+  ASSERT_TRUE(changes.unload("sql", {}).ok());
+  EXPECT_FALSE(catalogue.now()->places.contains("sql"));
+  EXPECT_EQ(changes.unload("sql", {}).code(), Code::kNotFound);
+
+  // A map that cannot be written takes the adapter back.
+  root.write("catalogue.json", "{");
+  const auto refused = changes.load({.name = "sql", .path = staging}, false, {});
+  EXPECT_NE(refused.status().message().find("is not loaded"), std::string::npos) << refused.status().message();
+  EXPECT_EQ(of_engine(), std::vector<Row>());
+  EXPECT_EQ(changes.load({.name = "sql", .path = root / "none"}, false, {}).status().code(), Code::kNotFound);
 }
 
 TEST_F(AdapterChangesTest, AnUnloadInTheMidstOfALoadComesAfterIt) {

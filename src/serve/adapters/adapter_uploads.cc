@@ -16,6 +16,7 @@
 #include "engine/adapters/own_tokenizer.h"
 #include "lora/peft/adapter_file.h"
 #include "lora/peft/peft_helper.h"
+#include "serve/disk_flush.h"
 #include "serve/fresh_id.h"
 #include "serve/http/owned_fd.h"
 
@@ -66,18 +67,6 @@ Status check_file(const SentFile& file) {
   return {};
 }
 
-Status check_files(std::span<const SentFile> files) {
-  if (files.empty() || files.size() > AdapterUploads::kMostFiles)
-    return invalid_argument("an adapter of {} files; from 1 to {} are taken", files.size(), AdapterUploads::kMostFiles);
-  for (size_t i = 0; i < files.size(); ++i) {
-    CHORAL_RETURN_IF_ERROR(check_file(files[i]));
-    if (has_file(files.first(i), files[i].name)) return invalid_argument("{} is there twice", files[i].name);
-  }
-  const bool has_config = has_file(files, kConfig), has_weights = has_file(files, kWeights);
-  if (has_file(files, kGguf) ? !has_config && !has_weights : has_config && has_weights) return {};
-  return invalid_argument("an adapter is {} and {}, as save_pretrained() writes them, or {} alone", kConfig, kWeights, kGguf);
-}
-
 int64_t sum_of(std::span<const SentFile> files) {
   int64_t bytes = 0;
   for (const auto& file : files) bytes += file.bytes;
@@ -103,12 +92,6 @@ Status remove_folder(const fs::path& folder) {
   return error ? system_error(error.value(), fmt::format("cannot delete {}", folder.string())) : Status();
 }
 
-Status flush_folder(const fs::path& folder) {
-  const OwnedFd open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (open.get() < 0 || ::fsync(open.get()) != 0) return system_error(errno, fmt::format("cannot write {}", folder.string()));
-  return {};
-}
-
 Status make_private_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -117,6 +100,18 @@ Status make_private_folder(const fs::path& folder) {
 }
 
 }  // namespace
+
+Status check_adapter_files(std::span<const SentFile> files) {
+  if (files.empty() || files.size() > AdapterUploads::kMostFiles)
+    return invalid_argument("an adapter of {} files; from 1 to {} are taken", files.size(), AdapterUploads::kMostFiles);
+  for (size_t i = 0; i < files.size(); ++i) {
+    CHORAL_RETURN_IF_ERROR(check_file(files[i]));
+    if (has_file(files.first(i), files[i].name)) return invalid_argument("{} is there twice", files[i].name);
+  }
+  const bool has_config = has_file(files, kConfig), has_weights = has_file(files, kWeights);
+  if (has_file(files, kGguf) ? !has_config && !has_weights : has_config && has_weights) return {};
+  return invalid_argument("an adapter is {} and {}, as save_pretrained() writes them, or {} alone", kConfig, kWeights, kGguf);
+}
 
 struct AdapterUploads::Upload {
   explicit Upload(fs::path at) : partial(std::move(at)) {}
@@ -209,7 +204,7 @@ Result<std::unique_ptr<AdapterUploads::Upload>> AdapterUploads::make(std::vector
 }
 
 Result<std::string> AdapterUploads::begin(std::vector<SentFile> files) {
-  CHORAL_RETURN_IF_ERROR(check_files(files));
+  CHORAL_RETURN_IF_ERROR(check_adapter_files(files));
   const std::lock_guard lock(mutex_);
   drop_resting();
   const int64_t bytes = sum_of(files);

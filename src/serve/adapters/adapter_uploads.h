@@ -27,6 +27,9 @@ struct SentFile {
   int64_t received = 0;
 };
 
+// They are an adapter: known files, no pickle among them, each once and within its reader's limit.
+Status check_adapter_files(std::span<const SentFile> files);
+
 class AdapterUploads {
  public:
   using Clock = std::function<std::chrono::steady_clock::time_point()>;

@@ -25,8 +25,8 @@ RootListing::Faults RootListing::faults() const {
   return out;
 }
 
-bool RootListing::take(const std::vector<lora::FoundAdapter>& found, double now, double quiet_s,
-                       std::vector<RootChange>& changes) {
+bool RootListing::take(const std::vector<lora::FoundAdapter>& found, double now, double quiet_s, std::vector<RootChange>& changes,
+                       bool placed) {
   std::set<std::string> here;
   for (const auto& one : found) {
     look(one, now);
@@ -46,7 +46,7 @@ bool RootListing::take(const std::vector<lora::FoundAdapter>& found, double now,
       it = folders_.erase(it);
       continue;
     }
-    if (settled && !folder.judged) judge(name, folder, changes);
+    if (settled && !folder.judged) judge(name, folder, placed, changes);
     unsettled |= !settled;
     ++it;
   }
@@ -66,9 +66,9 @@ void RootListing::look(const lora::FoundAdapter& found, double now) {
 }
 
 // A folder that was listed and cannot be read now stays listed: what it held may still be served.
-void RootListing::judge(const std::string& name, Folder& folder, std::vector<RootChange>& changes) {
+void RootListing::judge(const std::string& name, Folder& folder, bool placed, std::vector<RootChange>& changes) {
   folder.fault = lora::check_adapter_name(name);
-  if (folder.fault.ok()) {
+  if (folder.fault.ok() && !placed) {
     const auto place = lora::adapter_in_root(root_, name);
     folder.fault = place.ok() ? Status() : place.status();
   }

@@ -25,8 +25,10 @@ class RootListing {
   explicit RootListing(std::string root) : root_(std::move(root)) {}
 
   // Looks at `found`, all that the root holds at `now`, and appends what has been the same for `quiet_s` and is news. True when
-  // something has not, and should be looked at again.
-  bool take(const std::vector<lora::FoundAdapter>& found, double now, double quiet_s, std::vector<RootChange>& changes);
+  // something has not, and should be looked at again. `placed`: somebody said where each name lies, so that it need not be the
+  // root's folder of that name.
+  bool take(const std::vector<lora::FoundAdapter>& found, double now, double quiet_s, std::vector<RootChange>& changes,
+            bool placed = false);
   std::vector<lora::FoundAdapter> adapters() const;
   using Faults = std::map<std::string, Status, std::less<>>;  // by name
   Faults faults() const;
@@ -43,7 +45,7 @@ class RootListing {
     Status fault;
   };
   void look(const lora::FoundAdapter& found, double now);
-  void judge(const std::string& name, Folder& folder, std::vector<RootChange>& changes);
+  void judge(const std::string& name, Folder& folder, bool placed, std::vector<RootChange>& changes);
 
   const std::string root_;
   std::map<std::string, Folder> folders_;  // by name

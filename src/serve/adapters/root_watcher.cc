@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -23,6 +24,7 @@ namespace fs = std::filesystem;
 constexpr uint32_t kEvents =
     IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
 constexpr size_t kMaxWatches = 20'000;
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Of `path`, links to folders included; without those whose names begin with a dot, which are no adapters.
 std::vector<std::string> folders_in(const std::string& path) {
@@ -40,8 +42,9 @@ std::vector<std::string> folders_in(const std::string& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<RootWatcher>> RootWatcher::start(Options options, std::function<void(const RootChange&)> on_change) {
-  std::unique_ptr<RootWatcher> made(new RootWatcher(std::move(options), std::move(on_change)));
+Result<std::unique_ptr<RootWatcher>> RootWatcher::start(Options options, std::function<void(const RootChange&)> on_change,
+                                                        std::function<void()> on_look) {
+  std::unique_ptr<RootWatcher> made(new RootWatcher(std::move(options), std::move(on_change), std::move(on_look)));
   made->stop_ = eventfd(0, EFD_CLOEXEC);
   if (made->stop_ < 0) return system_error(errno, "cannot watch the adapter root");
   made->inotify_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
@@ -56,6 +59,7 @@ Result<std::unique_ptr<RootWatcher>> RootWatcher::start(Options options, std::fu
 
 RootWatcher::~RootWatcher() {
   if (thread_.joinable()) {
+    if (options_.catalogue != nullptr) options_.catalogue->stop();
     const uint64_t one = 1;
     while (write(stop_, &one, sizeof one) < 0 && errno == EINTR) {
     }
@@ -84,18 +88,24 @@ void RootWatcher::run() {
   const auto idle_s = [this] {
     return note_.empty() ? options_.rescan_s : options_.polling_s;
   };  // this thread alone writes note_
-  double next_s = now_s() + idle_s();
+  double scan_s = now_s() + idle_s();
+  double look_s = options_.catalogue == nullptr ? kNever : now_s();
   bool scan_failed = false;
   for (;;) {
     pollfd waits[2] = {{stop_, POLLIN, 0}, {inotify_, POLLIN, 0}};  // poll leaves out a negative one
-    const double wait_ms = std::clamp((next_s - now_s()) * 1e3, 0.0, 1e6);
+    const double wait_ms = std::clamp((std::min(scan_s, look_s) - now_s()) * 1e3, 0.0, 1e6);
     poll(waits, 2, static_cast<int>(std::ceil(wait_ms)));
     if ((waits[0].revents & POLLIN) != 0) return;
     if ((waits[1].revents & POLLIN) != 0) {
       drain_events();
-      next_s = std::min(next_s, now_s() + options_.quiet_s);
+      scan_s = std::min(scan_s, now_s() + options_.quiet_s);
+      if (options_.catalogue != nullptr) look_s = now_s();
     }
-    if (now_s() < next_s) continue;
+    if (now_s() >= look_s) {
+      if (look_at_catalogue()) scan_s = now_s();
+      look_s = now_s() + options_.catalogue->look_every_s();
+    }
+    if (now_s() < scan_s) continue;
     watch();
     std::vector<RootChange> changes;
     const auto unsettled = scan(now_s(), options_.quiet_s, changes);
@@ -103,8 +113,14 @@ void RootWatcher::run() {
       CHORAL_LOG(kWarn, "{}; what was there before stays listed, and it is tried again", unsettled.status().message());
     scan_failed = !unsettled.ok();
     for (const auto& change : changes) on_change_(change);
-    next_s = now_s() + (scan_failed ? options_.polling_s : *unsettled ? options_.quiet_s : idle_s());
+    scan_s = now_s() + (scan_failed ? options_.polling_s : *unsettled ? options_.quiet_s : idle_s());
   }
+}
+
+bool RootWatcher::look_at_catalogue() {
+  const Status looked = options_.catalogue->look();  // says itself what is wrong
+  on_look_();
+  return looked.ok() && options_.catalogue->now() != catalogue_;
 }
 
 // What happened does not matter, nor whether some of it was lost: the scan sees.
@@ -126,7 +142,7 @@ bool RootWatcher::watch_folder(const std::string& path, std::set<int>& watched) 
 
 // The root, the folders in it, and those in them. Folders that are watched keep their watch; what is no longer here loses it.
 void RootWatcher::watch() {
-  if (inotify_ < 0) return;
+  if (inotify_ < 0 || options_.root.empty()) return;
   std::set<int> watched;
   bool all = watch_folder(options_.root, watched);
   for (const auto& folder : folders_in(options_.root)) {
@@ -148,19 +164,47 @@ void RootWatcher::watch() {
                     options_.root, kMaxWatches, options_.polling_s);
 }
 
-Result<bool> RootWatcher::scan(double now, double quiet_s, std::vector<RootChange>& changes) {
+Result<std::vector<lora::FoundAdapter>> RootWatcher::found_in_root() const {
+  if (options_.root.empty()) return std::vector<lora::FoundAdapter>();
   auto found = lora::adapters_in_root(options_.root);
-  if (!found.ok()) {
-    // At the start that is the user's error; later the whole root may have been taken away.
-    if (found.status().code() != Code::kNotFound || !begun_) return std::move(found).status();
-    found = std::vector<lora::FoundAdapter>();
+  // At the start that is the user's error; later the whole root may have been taken away.
+  if (!found.ok() && found.status().code() == Code::kNotFound && begun_) return std::vector<lora::FoundAdapter>();
+  return found;
+}
+
+void RootWatcher::add_unnamed(const FollowedCatalogue::View& catalogue, RootListing::Faults& faults) const {
+  const auto found = found_in_root();
+  if (!found.ok()) return;
+  std::set<std::string> placed;
+  for (const auto& [name, place] : catalogue.places) placed.insert(place.folder);
+  for (const auto& [name, path] : *found) {
+    if (catalogue.places.contains(name) || catalogue.faults.contains(name)) continue;
+    std::error_code error;
+    const fs::path folder = fs::canonical(path, error);
+    if (error || placed.contains(folder.string())) continue;
+    faults.emplace(name,
+                   not_found("it lies in the adapter root, but the catalogue, which says what is served, does not name it"));
   }
-  const bool unsettled = listing_.take(*found, now, quiet_s, changes);
-  auto faults = std::make_shared<const RootListing::Faults>(listing_.faults());
+}
+
+Result<bool> RootWatcher::scan(double now, double quiet_s, std::vector<RootChange>& changes) {
+  catalogue_ = options_.catalogue == nullptr ? nullptr : options_.catalogue->now();
+  std::vector<lora::FoundAdapter> found;
+  if (catalogue_ != nullptr) {
+    found = FollowedCatalogue::found(*catalogue_);
+  } else {
+    CHORAL_TRY(found, found_in_root());
+  }
+  const bool unsettled = listing_.take(found, now, quiet_s, changes, catalogue_ != nullptr);
+  auto faults = listing_.faults();
+  if (catalogue_ != nullptr) {
+    faults.insert(catalogue_->faults.begin(), catalogue_->faults.end());
+    add_unnamed(*catalogue_, faults);
+  }
   Adapters listed;
   if (!begun_ || !changes.empty()) listed = std::make_shared<const std::vector<lora::FoundAdapter>>(listing_.adapters());
   const std::lock_guard lock(mutex_);
-  faults_ = std::move(faults);
+  faults_ = std::make_shared<const RootListing::Faults>(std::move(faults));
   if (listed != nullptr) adapters_ = std::move(listed);
   return unsettled;
 }

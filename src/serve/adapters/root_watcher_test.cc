@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <thread>
 
 #include "support/temp_dir.h"
 
@@ -150,6 +151,61 @@ TEST(RootWatcher, TheRootItselfMayGoAndComeBack) {
   fs::rename(folder / "root", folder / "elsewhere");
   EXPECT_THAT(watched.told(1), ElementsAre("-sql"));
   EXPECT_THAT(watched.names(), IsEmpty());
+}
+
+// Whatever it reads, from where the test says that names lie.
+class PlannedCatalogue final : public FollowedCatalogue {
+ public:
+  void plan(std::map<std::string, std::string> folders) {
+    auto view = std::make_shared<View>();
+    for (const auto& [name, folder] : folders) view->places.emplace(name, Place{folder, std::string(64, 'a')});
+    publish(std::move(view));
+  }
+  double look_every_s() const override { return 0.02; }
+
+ private:
+  Status read() override { return {}; }
+};
+
+TEST(RootWatcher, ACatalogueSaysWhatThereIs) {
+  const testing::TempDir root;
+  add(root, "v1");
+  add(root, "v2");
+  PlannedCatalogue catalogue;
+  std::mutex mutex;
+  std::vector<std::string> told;
+  std::atomic<int> looks = 0;
+  const auto watcher = RootWatcher::start(
+      {.root = fs::canonical(root.path()).string(), .quiet_s = 0.02, .catalogue = &catalogue},
+      [&](const RootChange& change) {
+        const char* kind = change.kind == RootChange::Kind::kAppeared  ? "+"
+                           : change.kind == RootChange::Kind::kChanged ? "~"
+                                                                       : "-";
+        const std::lock_guard lock(mutex);
+        told.push_back(kind + change.name);
+      },
+      [&] { ++looks; });
+  ASSERT_TRUE(watcher.ok());
+  const auto come = [&](size_t count) {
+    const auto end = std::chrono::steady_clock::now() + kLong;
+    for (;; std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
+      const std::lock_guard lock(mutex);
+      if (told.size() >= count || std::chrono::steady_clock::now() > end) return told;
+    }
+  };
+  EXPECT_EQ((*watcher)->adapters()->size(), 2u) << "until there is a catalogue the root says it";
+  const std::string one = fs::canonical(root / "v1").string(), two = fs::canonical(root / "v2").string();
+  catalogue.plan({{"sql", one}});
+  EXPECT_THAT(come(3), ::testing::UnorderedElementsAre("+sql", "-v1", "-v2"));
+  ASSERT_EQ((*watcher)->adapters()->size(), 1u);
+  const auto faults = (*watcher)->faults();
+  ASSERT_THAT(*faults, SizeIs(1)) << "what it does not name is told";
+  EXPECT_THAT(faults->at("v2").message(), HasSubstr("does not name it"));
+  catalogue.plan({{"sql", two}});
+  EXPECT_THAT(come(4).back(), "~sql");
+  catalogue.plan({});
+  EXPECT_THAT(come(5).back(), "-sql");
+  EXPECT_GT(looks.load(), 0);
 }
 
 TEST(RootWatcher, ARootThatIsNotThereIsAnError) {

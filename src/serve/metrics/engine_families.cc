@@ -144,6 +144,15 @@ void add_adapters(Families& out, const EngineView& view) {
   out.counter("choral:adapter_evictions_total", "Adapters that left memory for others.", stats.adapter_evictions);
 }
 
+void add_catalogue(Families& out, const CatalogueFigures& catalogue) {
+  out.gauge("choral:catalogue_adapters", "Adapters that the catalogue names.", static_cast<double>(catalogue.adapters));
+  out.gauge("choral:catalogue_drift", "Of them, those that are served here with another content than it says.",
+            static_cast<double>(catalogue.drifted));
+  out.gauge("choral:catalogue_read_time_seconds", "When it was read last, in seconds since 1970.", catalogue.read_unix_s);
+  out.counter("choral:catalogue_read_failures_total", "Times it could not be read; what was read before stays then.",
+              catalogue.failures);
+}
+
 }  // namespace
 
 std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFacts& facts, double unix_s) {
@@ -197,6 +206,7 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   out.gauge("choral:engine_step_age_seconds", "Since the step that is being computed began; 0 where none is.",
             heart.step_tokens > 0 ? heart.silent_s : 0);
   out.gauge("choral:engine_step_tokens", "Tokens of that step.", static_cast<double>(heart.step_tokens));
+  out.gauge("choral:engine_paused", "1 from POST /pause until POST /resume.", stats.is_paused ? 1 : 0);
   out.gauge("choral:engine_step_limit_seconds", "The most that it should take; /health says 503 beyond.", heart.limit_s);
   out.counter("choral:prompt_tokens_computed_total", "Prompt tokens that were computed rather than found.", stats.prompt_tokens);
   out.counter("choral:host_copies_total", "Copies from a device's memory to the host's: tokens or logits, and what falls back.",
@@ -205,6 +215,7 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   out.gauge("choral:fallbacks", "What a device took up or gave up since the start; the log has the reasons.",
             static_cast<double>(view.device_notes));
   add_adapters(out, view);
+  if (view.catalogue) add_catalogue(out, *view.catalogue);
   return out.take();
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,14 @@ namespace choral::serve {
 enum class Rejection : uint8_t { kQueueFull, kQueueShare, kKeyLimit, kAdapterLimit, kDraining };
 std::string_view rejection_name(Rejection reason);  // "queue_full"
 
+// Of the catalogue that this server follows.
+struct CatalogueFigures {
+  int64_t adapters = 0;
+  int64_t drifted = 0;  // are served with another content here
+  double read_unix_s = 0;
+  int64_t failures = 0;  // times it could not be read
+};
+
 // What the engine says of itself, at one scrape.
 struct EngineView {
   EngineStats stats = {};
@@ -26,6 +35,7 @@ struct EngineView {
   EngineActivity activity = {};
   EngineHeartbeat heartbeat = {};
   size_t device_notes = 0;  // what a device took up or gave up: LLM::device_notes()
+  std::optional<CatalogueFigures> catalogue = {};
 };
 
 // What is known of a request at its end, from its RequestOutput.

@@ -17,11 +17,39 @@
 namespace choral::serve {
 namespace {
 
-// With its error, as clients may see it.
+// With its error, as clients may see it, and with what the catalogue says of it, where there is one that names it.
 Json described(const Service& service, const AdapterInfo& a) {
   Json entry = requests::adapter_json(a);
   entry["error"] = a.error.empty() ? Json(nullptr) : Json(service.for_clients(a.error));
+  const auto catalogue = service.catalogue();
+  const bool is_named = catalogue != nullptr && catalogue->places.contains(a.name);
+  const std::string digest = is_named ? catalogue->places.at(a.name).digest : "";
+  entry["catalogue_digest"] = digest.empty() ? Json(nullptr) : Json(digest);
+  Json earlier = Json::array();
+  for (const auto& one : a.earlier) {
+    earlier.push_back({{"generation", one.generation},
+                       {"digest", one.digest},
+                       {"state", adapter_state_name(one.state)},
+                       {"in_use", one.in_use}});
+  }
+  entry["earlier"] = std::move(earlier);
+  entry["drift"] = is_named ? Json(has_drifted(a, *catalogue)) : Json(nullptr);
   return entry;
+}
+
+// Null: none is followed.
+Json catalogue_json(const Service& service, std::span<const AdapterInfo> adapters) {
+  const auto catalogue = service.catalogue();
+  if (catalogue == nullptr) return nullptr;
+  const auto state = service.catalogue_state();
+  Json drifted = Json::array();
+  for (const auto& adapter : adapters) {
+    if (has_drifted(adapter, *catalogue)) drifted.push_back(adapter.name);
+  }
+  return {{"adapters", catalogue->places.size() + catalogue->faults.size()},
+          {"drifted", std::move(drifted)},
+          {"read", state.read_unix_s},
+          {"error", state.error.empty() ? Json(nullptr) : Json(service.for_clients(state.error))}};
 }
 
 // 404 when there is none of that name.
@@ -49,19 +77,12 @@ void with_body(Service& service, const Exchange& exchange, Work work) {
 
 void load(Service& service, LLM&, const Exchange& e, const LoadAdapterCall& call) {
   e->note_adapter(call.name);
-  const auto place = service.adapter_path(call.path);
-  if (!place.ok()) return e->respond(service.error(place.status(), "lora_path"));
-  e->respond(load_from(service, call, *place, "lora_path"));
+  e->respond(load_from_path(service, call));
 }
 
 void unload(Service& service, LLM&, const Exchange& e, const AdapterNameCall& call) {
   e->note_adapter(call.name);
-  const Status gone = service.adapter_changes().unload(call.name, call.expected_generation);
-  if (gone.code() == Code::kNotFound) return unknown_adapter(service, e, call.name);
-  if (gone.code() == Code::kAlreadyExists) return e->respond(stale(gone));
-  if (!gone.ok()) return e->respond(service.error(gone, "lora_name"));
-  service.drop_base_adapter(call.name);
-  e->respond(text_response(fmt::format("Success: LoRA adapter '{}' removed successfully.", call.name)));
+  e->respond(unload_named(service, call));
 }
 
 void pin(Service& service, LLM&, const Exchange& e, const std::string& name, bool pinned) {
@@ -133,6 +154,21 @@ HttpResponse load_from(Service& service, const LoadAdapterCall& call, const std:
   return response;
 }
 
+HttpResponse load_from_path(Service& service, const LoadAdapterCall& call) {
+  const auto place = service.adapter_path(call.path);
+  if (!place.ok()) return service.error(place.status(), "lora_path");
+  return load_from(service, call, *place, "lora_path");
+}
+
+HttpResponse unload_named(Service& service, const AdapterNameCall& call) {
+  const Status gone = service.adapter_changes().unload(call.name, call.expected_generation);
+  if (gone.code() == Code::kNotFound) return service.unknown_model(call.name);
+  if (gone.code() == Code::kAlreadyExists) return stale(gone);
+  if (!gone.ok()) return service.error(gone, "lora_name");
+  service.drop_base_adapter(call.name);
+  return text_response(fmt::format("Success: LoRA adapter '{}' removed successfully.", call.name));
+}
+
 void get_adapter(Service& service, const Exchange& exchange, std::string_view path) {
   constexpr std::string_view kEffect = "/effect";
   if (!path.ends_with(kEffect))
@@ -146,17 +182,21 @@ void get_adapter(Service& service, const Exchange& exchange, std::string_view pa
 void list_adapters(Service& service, const Exchange& exchange) {
   service.with_model(exchange, [&service](LLM& llm, const Exchange& e) {
     Json data = Json::array();
-    for (const auto& adapter : service.all_adapters()) data.push_back(described(service, adapter));
+    const auto adapters = service.all_adapters();
+    for (const auto& adapter : adapters) data.push_back(described(service, adapter));
     const EngineStats stats = llm.stats();
     e->respond(json_response(dumped({{"object", "list"},
                                      {"data", std::move(data)},
                                      {"resident_bytes", stats.adapter_bytes},
                                      {"budget_bytes", stats.adapter_budget_bytes},
-                                     {"uploads", room_for_uploads(service)}})));
+                                     {"uploads", room_for_uploads(service)},
+                                     {"catalogue", catalogue_json(service, adapters)}})));
   });
 }
 
-void load_adapter(Service& service, const Exchange& exchange) { with_body<read_load_adapter_call>(service, exchange, load); }
+void load_adapter(Service& service, const Exchange& exchange) {
+  with_body<read_load_adapter_call>(service, exchange, load);
+}
 
 void unload_adapter(Service& service, const Exchange& exchange) {
   with_body<read_unload_adapter_call>(service, exchange, unload);

@@ -17,7 +17,10 @@ void health(Service& service, const Exchange& exchange) { tell(service.health(),
 void readyz(Service& service, const Exchange& exchange) {
   switch (service.phase()) {
     case Phase::kLoading: return tell(unavailable("the model is being loaded"), exchange);
-    case Phase::kReady: return tell(service.health(), exchange);
+    case Phase::kReady:
+      if (const LLM* const engine = service.llm(); engine != nullptr && engine->stats().is_paused)
+        return tell(unavailable("the engine is paused; POST /resume lets it go on"), exchange);
+      return tell(service.health(), exchange);
     case Phase::kUnready:
     case Phase::kDraining: return tell(unavailable("the server is shutting down"), exchange);
   }

@@ -1,17 +1,17 @@
 #include "serve/service/service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
-#include <filesystem>
 #include <limits>
-#include <map>
-#include <set>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/out_of_memory.h"
 #include "engine/adapters/counted_generations.h"
+#include "lora/peft/adapter_name.h"
 #include "lora/store/packed_adapter.h"
 #include "serve/http/error_response.h"
 #include "serve/keys/token_charge.h"
@@ -26,6 +26,7 @@ namespace {
 constexpr size_t kMostUnread = 1024;  // requests whose bodies wait to be read; the engine's queue has a limit of its own
 constexpr int kContextsRead = 4;      // of a prompt that is too long: RequestReader counts no further
 constexpr int kAdapterThreads = 2;    // as the engine's loaders
+constexpr size_t kMostPauses = 16;    // that wait for one under way
 constexpr int kGrammarThreads = 4;    // they wait for the compiler's, whose results are kept
 
 // Where nothing is kept, what this server's generations are above: another start in a later second has others, as long as a name
@@ -79,6 +80,7 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
   } else if (o.sent_adapter_bytes > 0) {
     return invalid_argument("--store-adapters needs --state-dir, the folder that they are kept in");
   }
+  CHORAL_RETURN_IF_ERROR(service->open_catalogue());
   service->numbers_ = std::make_unique<AdapterNumbers>(service->registered_.get());
   CHORAL_RETURN_IF_ERROR(service->numbers_->read());
   CHORAL_TRY(service->readers_, WorkQueue::make("the threads that read requests", o.readers, kMostUnread));
@@ -87,6 +89,7 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
   CHORAL_TRY(service->grammar_readers_,
              WorkQueue::make("the threads that read requests with grammars", kGrammarThreads, kMostUnread));
   CHORAL_TRY(service->text_calls_, WorkQueue::make("the thread that tokenises", 1, kMostUnread));
+  CHORAL_TRY(service->pauses_, WorkQueue::make("the thread that pauses the engine", 1, kMostPauses));
   CHORAL_TRY(service->probes_, WorkQueue::make("the thread that writes figures", 1, kMostUnread));
   // One piece of an answer at a time, and answers are fewer than what the engine takes: nothing is refused.
   CHORAL_TRY(service->writers_, WorkQueue::make("the thread that writes long answers", 1, std::numeric_limits<size_t>::max()));
@@ -94,14 +97,6 @@ Result<std::unique_ptr<Service>> Service::make(ServiceOptions options) {
 }
 
 Service::~Service() { stop(); }
-
-// What a server that was killed had taken in and not registered yet.
-Status Service::drop_lost_uploads() {
-  CHORAL_TRY(const auto registered, registered_->all());
-  std::vector<std::string> kept;
-  for (const auto& adapter : registered) kept.push_back(adapter.path);
-  return uploads_->keep_only(kept);
-}
 
 AdapterUploads* Service::adapter_uploads() const { return options_.sent_adapter_bytes > 0 ? uploads_.get() : nullptr; }
 
@@ -129,49 +124,44 @@ Status Service::attach(LLM& llm, const EngineOptions& options) {
   CHORAL_RETURN_IF_ERROR(choose_scores(llm.info()));
   batch_ = options.max_num_seqs;
   most_waiting_ = options.max_waiting;
+  adapter_limits_ = {.most_at_once = options.max_loras, .most_rank = options.max_lora_rank};
+  keeps_generations_ = options.generations_alive > 1;
   time_limits_ = {.timeout_s = options.request_timeout_s, .queue_timeout_s = options.queue_timeout_s};
   metrics_ = std::make_unique<Metrics>(options_.base_names.front(), llm.info(), options);
-  changes_ = std::make_unique<AdapterChanges>(llm, registered_.get(), uploads_.get());
+  changes_ = std::make_unique<AdapterChanges>(llm, registered_.get(), uploads_.get(), written_catalogue_);
   std::vector<std::string> given;  // have the first numbers, in the order of the command line
   for (const auto& adapter : options.adapters) given.push_back(adapter.name);
   numbers_->add(given);
   if (registered_) reload_registered(llm);
-  if (!options_.adapter_root.empty()) CHORAL_RETURN_IF_ERROR(watch_root());
+  if (!options_.adapter_root.empty() || catalogue_) CHORAL_RETURN_IF_ERROR(watch_root(llm));
   llm_.store(&llm);
   numbers_->add(*adapter_names());
   phase_.store(Phase::kReady);
   return {};
 }
 
-void Service::reload_registered(LLM& llm) {
-  const auto all = registered_->all();
-  if (!all.ok()) {
-    CHORAL_LOG(kError, "registered adapters cannot be read: {}", all.status().message());
-    return;
-  }
-  for (const auto& adapter : *all) {
-    const Status loaded = llm.load_adapter({.name = adapter.name, .path = adapter.path, .pinned = adapter.pinned}, true);
-    if (!loaded.ok()) CHORAL_LOG(kError, "registered adapter '{}' is not served: {}", adapter.name, loaded.message());
-  }
+Status Service::pause(PauseMode mode) {
+  struct Count {
+    std::atomic<int>& of;
+    explicit Count(std::atomic<int>& counted) : of(counted) { ++of; }
+    ~Count() { --of; }
+  } const count(pausing_);
+  if (pauses_ended_.load()) return unavailable("the server is shutting down");
+  return llm()->pause(mode);
 }
 
-// The engine finds folders by itself when they are named, and reads changed files anew; what it keeps is a name without a folder.
-Status Service::watch_root() {
-  CHORAL_TRY(watcher_, RootWatcher::start({.root = options_.adapter_root}, [this](const RootChange& change) {
-               if (change.kind != RootChange::Kind::kVanished) return;
-               const auto gone = changes_->forget_folder(change.name, change.path);
-               if (!gone.ok()) CHORAL_LOG(kWarn, "adapter '{}' has vanished and stays: {}", change.name, gone.status().message());
-               if (gone.ok() && *gone) drop_base_adapter(change.name);
-             }));
-  if (const std::string note = watcher_->note(); !note.empty()) CHORAL_LOG(kWarn, "--adapter-root: {}", note);
-  const auto faults = watcher_->faults();
-  for (const auto& [name, why] : *faults) CHORAL_LOG(kWarn, "adapter '{}' cannot be used: {}", name, why.message());
-  return {};
+void Service::end_pauses() {
+  pauses_ended_.store(true);
+  LLM* const engine = llm();
+  if (engine == nullptr) return;
+  constexpr std::chrono::milliseconds kLook{1};
+  for (engine->resume(); pausing_.load() > 0; engine->resume()) std::this_thread::sleep_for(kLook);
 }
 
 void Service::stop() {
+  end_pauses();
   for (const auto* queue :
-       {&readers_, &grammar_readers_, &adapter_calls_, &adapter_readers_, &text_calls_, &probes_, &writers_}) {
+       {&readers_, &grammar_readers_, &adapter_calls_, &adapter_readers_, &text_calls_, &pauses_, &probes_, &writers_}) {
     if (*queue) (*queue)->stop();
   }
   watcher_.reset();  // which requests that are being read may list
@@ -218,11 +208,12 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
   if (holder && !options_.shares_prefixes) request.cache_salt = fmt::format("{}:{}", holder->salt, request.cache_salt);
   RequestLimits::Grant grant;
   const int max_model_len = llm.info().max_model_len;
-  if (auto refused = admit(exchange, request.adapters, most_tokens(request, prompts, max_model_len), grant)) return refused;
+  const std::vector<AdapterUse> adapters = accounts_of(llm, request.adapters);
+  if (auto refused = admit(exchange, adapters, most_tokens(request, prompts, max_model_len), grant)) return refused;
   const int64_t answers = request.embedding ? 1 : answers_made(request.sampling);  // to a prompt
   auto place = place_of(llm, exchange->request(), key, answers * std::max<int64_t>(std::ssize(prompts), 1));
   if (!place.ok()) return refusal(Rejection::kQueueShare, place.status(), RateLimiter::kMinRetry_s);
-  const std::vector<AdapterUse> adapters = request.adapters;
+  const std::string named = request.adapters.empty() ? "" : request.adapters.front().name;
   SamplingParams counted;
   counted.n = request.sampling.n;
   counted.max_tokens = request.sampling.max_tokens;
@@ -232,8 +223,7 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
   if (!streams.ok()) {
     const Status& status = streams.status();
     if (status.code() == Code::kResourceExhausted) metrics_->reject(Rejection::kQueueFull);
-    if (status.code() == Code::kNotFound && !adapters.empty())
-      return unknown_model(model.empty() ? adapters.front().name : model);
+    if (status.code() == Code::kNotFound && !adapters.empty()) return unknown_model(model.empty() ? named : model);
     if (status.code() != Code::kResourceExhausted) grant.settle(read);  // the queue is looked at first
     return error(status);
   }
@@ -241,6 +231,15 @@ std::optional<HttpResponse> Service::submit(LLM& llm, const Exchange& exchange, 
   for (auto& stream : *streams)
     out.streams.push_back({std::move(stream), metrics_->begin(adapters, counted, arrival_s), place->split(answers)});
   return std::nullopt;
+}
+
+std::vector<AdapterUse> Service::accounts_of(const LLM& llm, std::vector<AdapterUse> adapters) const {
+  if (!keeps_generations_) return adapters;
+  for (auto& use : adapters) {
+    const auto [plain, generation] = lora::split_generation(use.name);
+    if (generation && !llm.adapter(use.name)) use.name = std::string(plain);
+  }
+  return adapters;
 }
 
 // Where clients are told apart, by their keys or else by their addresses, each leaves room to others. On loopback nothing tells.
@@ -288,67 +287,15 @@ Status Service::health() const {
 
 std::string Service::metrics_text() {
   LLM& engine = *llm();
+  auto adapters = all_adapters();
+  const auto catalogue = catalogue_figures(adapters);
   const EngineView view{.stats = engine.stats(),
-                        .adapters = all_adapters(),
+                        .adapters = std::move(adapters),
                         .activity = engine.activity(),
                         .heartbeat = engine.heartbeat(),
-                        .device_notes = engine.device_notes().size()};
+                        .device_notes = engine.device_notes().size(),
+                        .catalogue = catalogue};
   return metrics_->exposition(view, static_cast<double>(std::time(nullptr)));
-}
-
-std::vector<AdapterInfo> Service::all_adapters() const {
-  std::map<std::string, AdapterInfo> all;
-  if (watcher_) {
-    const auto adapters = watcher_->adapters();
-    const auto faults = watcher_->faults();
-    for (const auto& [name, path] : *adapters) {
-      AdapterInfo& info = all[name];
-      info.name = name;
-      info.path = path;
-    }
-    for (const auto& [name, why] : *faults) {
-      AdapterInfo& info = all[name];
-      info.name = name;
-      info.state = AdapterState::kFailed;
-      info.error = why.to_string();
-    }
-  }
-  for (auto& adapter : llm()->adapters()) all[adapter.name] = std::move(adapter);
-  std::vector<std::string> names;
-  for (const auto& [name, adapter] : all) names.push_back(name);
-  numbers_->add(names);
-  std::vector<AdapterInfo> sorted;
-  for (auto& [name, adapter] : all) {
-    adapter.id = numbers_->number_of(name).value_or(-1);
-    sorted.push_back(std::move(adapter));
-  }
-  return sorted;
-}
-
-std::shared_ptr<const std::vector<std::string>> Service::adapter_names() const {
-  const AdapterNames by_engine = llm()->adapter_names();
-  const RootWatcher::Adapters by_root = watcher_ ? watcher_->adapters() : nullptr;
-  const std::lock_guard lock(lists_mutex_);
-  if (names_ != nullptr && named_by_engine_ == by_engine && named_by_root_ == by_root) return names_;
-  auto names = std::make_shared<std::vector<std::string>>();
-  for (const auto& adapter : *by_engine) names->push_back(adapter->name);
-  if (by_root != nullptr) {
-    for (const auto& found : *by_root) names->push_back(found.name);
-  }
-  std::sort(names->begin(), names->end());
-  names->erase(std::unique(names->begin(), names->end()), names->end());
-  named_by_engine_ = by_engine;
-  named_by_root_ = by_root;
-  names_ = std::move(names);
-  return names_;
-}
-
-std::shared_ptr<const std::string> Service::written_for_names(WriteNames write) const {
-  const auto names = adapter_names();
-  const std::lock_guard lock(lists_mutex_);
-  if (written_names_ != names) written_ = std::make_shared<const std::string>(write(*names));
-  written_names_ = names;
-  return written_;
 }
 
 ToolSetting Service::tool_setting(const LLM& llm) const {
@@ -373,6 +320,7 @@ void Service::with_adapters(Exchange exchange, Work work) { run(*adapter_calls_,
 void Service::with_adapter_files(Exchange exchange, Work work) { run(*adapter_readers_, std::move(exchange), std::move(work)); }
 void Service::with_grammar(Exchange exchange, Work work) { run(*grammar_readers_, std::move(exchange), std::move(work)); }
 void Service::with_text(Exchange exchange, Work work) { run(*text_calls_, std::move(exchange), std::move(work)); }
+void Service::with_pause(Exchange exchange, Work work) { run(*pauses_, std::move(exchange), std::move(work)); }
 void Service::probe(Exchange exchange, Work work) { run(*probes_, std::move(exchange), std::move(work)); }
 
 void Service::run(WorkQueue& queue, Exchange exchange, Work work) {
@@ -445,18 +393,6 @@ HttpResponse Service::error(const Status& status, std::string_view param) const 
   return error_response(error);
 }
 
-Result<std::string> Service::adapter_path(const std::string& given) const {
-  if (options_.adapter_root.empty()) return given;
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path root = fs::canonical(options_.adapter_root, error);
-  const fs::path place = error ? fs::path() : fs::canonical(root / given, error);
-  if (error) return not_found("'lora_path': there is no {} in the adapters' folder", given);
-  if (place == root || std::mismatch(root.begin(), root.end(), place.begin(), place.end()).first != root.end())
-    return permission_denied("'lora_path' leads out of the adapters' folder, to which this server is bound by --adapter-root");
-  return place.string();
-}
-
 HttpResponse Service::unknown_model(std::string_view model) const {
   if (watcher_) {
     const auto faults = watcher_->faults();
@@ -466,6 +402,20 @@ HttpResponse Service::unknown_model(std::string_view model) const {
     }
   }
   const std::string name(model.substr(0, 128));
+  if (const auto [plain, generation] = lora::split_generation(adapter_named(model, options_.base_names)); generation) {
+    if (const auto known = llm()->adapter(plain)) {
+      std::string others;
+      for (const auto& one : known->earlier) others += fmt::format(", {}@{}", plain, one.generation);
+      return error_response(
+          {.status = 404,
+           .message =
+               fmt::format("there is no generation {} of '{}' here, or no more; there are {}@{}{} (--adapter-generations says "
+                           "how many are kept)",
+                           *generation, plain, plain, known->generation, others),
+           .code = "model_not_found",
+           .param = "model"});
+    }
+  }
   NearestName near(name);
   if (hints_.take()) {
     for (const auto& base : options_.base_names) near.consider(base);

@@ -22,6 +22,9 @@
 #include "serve/answers/template_tools.h"
 #include "serve/answers/thought_marks.h"
 #include "serve/batches/batch_store.h"
+#include "serve/catalogue/catalogue_folder.h"
+#include "serve/catalogue/catalogue_index.h"
+#include "serve/catalogue/drift.h"
 #include "serve/http/allowed_hosts.h"
 #include "serve/http/cors.h"
 #include "serve/http/exchange.h"
@@ -51,14 +54,17 @@ enum class Phase {
 using Exchange = std::shared_ptr<ObservedExchange>;
 
 struct ServiceOptions {
-  std::vector<std::string> base_names = {};    // empty: the model's own
-  std::string adapter_root = {};               // to which adapters that clients load are bound, and which messages do not show
-  std::string state_directory = {};            // where registered adapters survive a restart; empty: they do not
-  int64_t stored_response_bytes = 0;           // that responses may take there; 0: none are kept
-  int64_t stored_file_bytes = 0;               // that files and batches may take there; 0: none are kept
-  int64_t sent_adapter_bytes = 0;              // that adapters which clients send may take there; 0: none are taken
-  std::vector<AdapterUse> base_adapters = {};  // at first: base_adapters()
-  std::string api_key_file = {};               // keys/api_keys.h; no key at all: everybody may ask
+  std::vector<std::string> base_names = {};      // empty: the model's own
+  std::string adapter_root = {};                 // to which adapters that clients load are bound, and which messages do not show
+  bool follows_catalogue = false;                // of the adapter root, where there is one
+  bool writes_catalogue = false;                 // adapters that clients load and unload go into it
+  CatalogueIndex::Options catalogue_index = {};  // without a URL: none is followed
+  std::string state_directory = {};              // where registered adapters survive a restart; empty: they do not
+  int64_t stored_response_bytes = 0;             // that responses may take there; 0: none are kept
+  int64_t stored_file_bytes = 0;                 // that files and batches may take there; 0: none are kept
+  int64_t sent_adapter_bytes = 0;                // that adapters which clients send may take there; 0: none are taken
+  std::vector<AdapterUse> base_adapters = {};    // at first: base_adapters()
+  std::string api_key_file = {};                 // keys/api_keys.h; no key at all: everybody may ask
   std::vector<std::string> api_keys = {};
   std::vector<std::string> admin_keys = {};  // for changing adapters; none: only a server on loopback lets them be changed
   RateLimit key_limit = {};
@@ -88,11 +94,18 @@ class Service : private LiveAnswer::Owner {
   LLM* llm() const { return llm_.load(); }
   // What the engine is to count adapters' generations with, so that none is given twice, by later servers neither.
   std::shared_ptr<AdapterGenerations> generations() const { return generations_; }
+  // Where the engine is to look for adapters that nobody loaded; null: in the adapter root alone.
+  std::shared_ptr<const AdapterPlaces> places() const { return catalogue_ == nullptr ? nullptr : catalogue_->places(); }
   const std::vector<std::string>& base_names() const { return options_.base_names; }
   const std::string& system_fingerprint() const { return system_fingerprint_; }
   int64_t loaded_unix_s() const { return loaded_unix_s_; }
   ScoreBy score_by() const { return score_by_; }
   int64_t most_answers_at_once() const { return batch_; }
+  struct AdapterLimits {
+    int64_t most_at_once = 0;  // in one step; 0: no limit
+    int64_t most_rank = 0;
+  };
+  const AdapterLimits& adapter_limits() const { return adapter_limits_; }
 
   // How the model writes tool calls, and what answers can be held to.
   ToolSetting tool_setting(const LLM& llm) const;
@@ -112,10 +125,15 @@ class Service : private LiveAnswer::Owner {
   void with_grammar(Exchange exchange, Work work);
   // The same on a thread of its own, for texts and tokens that no answer comes of: they make no request wait.
   void with_text(Exchange exchange, Work work);
+  // The same on a thread of its own, for what waits for the engine to come to rest.
+  void with_pause(Exchange exchange, Work work);
   // The same on a thread of its own, for what takes an adapter's files to be read once more.
   void with_adapter_files(Exchange exchange, Work work);
   // The same on a thread of its own: for figures, which are wanted most when readers are busy.
   void probe(Exchange exchange, Work work);
+  // LLM::pause(), until the server ends: then the engine goes on, so that what is in flight comes to its end.
+  Status pause(PauseMode mode);
+  void end_pauses();
   // Why nothing can be computed; at once, from any thread. Fine where the engine lives.
   Status health() const;
 
@@ -169,6 +187,9 @@ class Service : private LiveAnswer::Owner {
   AdapterChanges& adapter_changes() const { return *changes_; }
   AdapterUploads* adapter_uploads() const;  // null: none are taken
   AdapterNumbers& adapter_numbers() const { return *numbers_; }
+  // What the fleet's catalogue says; null: there is none.
+  std::shared_ptr<const FollowedCatalogue::View> catalogue() const { return catalogue_ == nullptr ? nullptr : catalogue_->now(); }
+  FollowedCatalogue::State catalogue_state() const;
   Metrics* metrics() const { return metrics_.get(); }
   // Those of the engine, and what lies in the adapter root and was never asked for, or cannot be. Sorted by name; `id` is
   // llama.cpp's number.
@@ -195,12 +216,18 @@ class Service : private LiveAnswer::Owner {
 
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
   void run(WorkQueue& queue, Exchange exchange, Work work);
+  // Whose accounts a request for these adapters is on: the earlier generations of a name are on the name's.
+  std::vector<AdapterUse> accounts_of(const LLM& llm, std::vector<AdapterUse> adapters) const;
   Result<QueueShares::Place> place_of(LLM& llm, const HttpRequest& head, std::string_view key, int64_t answers);
   HttpResponse refusal(Rejection reason, const Status& status, double retry_after_s);
   std::shared_ptr<const HiddenPaths> hidden_paths(const LLM& llm) const;
+  // service_adapters.cc
+  Status open_catalogue();
   void reload_registered(LLM& llm);
   Status drop_lost_uploads();
-  Status watch_root();
+  Status watch_root(LLM& llm);
+  void take_root_change(LLM& llm, const RootChange& change);
+  std::optional<CatalogueFigures> catalogue_figures(std::span<const AdapterInfo> adapters) const;
   Status choose_scores(const ModelInfo& info);
 
   ServiceOptions options_;
@@ -223,12 +250,20 @@ class Service : private LiveAnswer::Owner {
   BackgroundExchanges background_;
   std::shared_ptr<AdapterGenerations> generations_;
   std::unique_ptr<AdapterNumbers> numbers_;
-  std::unique_ptr<AdapterUploads> uploads_;  // null: no state directory, so there are none
+  std::unique_ptr<AdapterUploads> uploads_;       // null: no state directory, so there are none
+  std::unique_ptr<FollowedCatalogue> catalogue_;  // null: none is followed
+  CatalogueFolder* written_catalogue_ = nullptr;  // catalogue_, if clients' changes go into it
+  DriftLog drift_log_;
   std::unique_ptr<AdapterChanges> changes_;  // from attach() on
   std::unique_ptr<Metrics> metrics_;         // before what is counted; from attach() on
   std::unique_ptr<RootWatcher> watcher_;
   mutable engine::HintBudget hints_;
-  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, adapter_readers_, grammar_readers_, text_calls_, writers_;
+  std::unique_ptr<WorkQueue> readers_, probes_, adapter_calls_, adapter_readers_, grammar_readers_, text_calls_, pauses_,
+      writers_;
+  std::atomic<int> pausing_ = 0;
+  std::atomic<bool> pauses_ended_ = false;
+  AdapterLimits adapter_limits_;
+  bool keeps_generations_ = false;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<AdapterUse> base_adapters_;
