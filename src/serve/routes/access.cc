@@ -2,6 +2,7 @@
 
 #include "base/printable.h"
 #include "serve/http/error_response.h"
+#include "serve/openai/adapter_form.h"
 #include "serve/routes/router.h"
 
 namespace choral::serve {
@@ -78,7 +79,8 @@ std::optional<HttpResponse> check_access(const Service& service, const HttpReque
     return wrong_origin(head.headers.get("Origin"));
   if (service.cors().is_preflight(head)) return std::nullopt;  // a browser asks without the page's key
   if (auto refusal = check_caller(service, head)) return refusal;
-  if (reads_json(head) && !is_json(head.headers.get("Content-Type"))) return no_json(head);
+  const std::string_view kind = head.headers.get("Content-Type");
+  if (reads_json(head) && !is_json(kind) && !(takes_form(head) && is_form(kind))) return no_json(head);
   return std::nullopt;
 }
 

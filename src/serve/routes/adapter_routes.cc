@@ -7,6 +7,7 @@
 #include "requests/engine_json.h"
 #include "serve/http/error_response.h"
 #include "serve/openai/adapter_calls.h"
+#include "serve/openai/adapter_form.h"
 #include "serve/openai/json.h"
 #include "serve/routes/load_from.h"
 #include "serve/routes/read_body.h"
@@ -195,6 +196,7 @@ void list_adapters(Service& service, const Exchange& exchange) {
 }
 
 void load_adapter(Service& service, const Exchange& exchange) {
+  if (is_form(exchange->request().headers.get("Content-Type"))) return load_adapter_form(service, exchange);
   with_body<read_load_adapter_call>(service, exchange, load);
 }
 

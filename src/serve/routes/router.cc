@@ -27,6 +27,7 @@ struct Route {
   std::string_view summary;
   std::string (*body_schema)() = nullptr;  // of POST
   Dialect dialect = Dialect::kOpenAI;
+  bool takes_form = false;  // too
 };
 
 template <void (*kHandle)(Service&, const Exchange&)>
@@ -75,8 +76,8 @@ constexpr std::array kRoutes{
     Route{"GET", "/v1/lora_adapters", Access::kUser, plain<list_adapters>, "where each adapter is and what it has done"},
     Route{"GET", "/v1/lora_adapters/*", Access::kUser, get_adapter,
           "one of them; how much it changes each module of the base behind /effect"},
-    Route{"POST", "/v1/load_lora_adapter", Access::kAdmin, plain<load_adapter>, "loads or replaces an adapter",
-          load_adapter_schema},
+    Route{"POST", "/v1/load_lora_adapter", Access::kAdmin, plain<load_adapter>,
+          "loads or replaces an adapter; in a form its files may be sent along", load_adapter_schema, Dialect::kOpenAI, true},
     Route{"POST", "/v1/unload_lora_adapter", Access::kAdmin, plain<unload_adapter>, "takes an adapter away",
           unload_adapter_schema},
     Route{"POST", "/v1/pin_lora_adapter", Access::kAdmin, plain<pin_adapter>, "keeps an adapter in memory", adapter_name_schema},
@@ -87,6 +88,15 @@ constexpr std::array kRoutes{
     Route{"POST", "/v1/adapter_uploads/*", Access::kAdmin, load_upload, "behind /load: loads the adapter that was sent",
           load_upload_schema},
     Route{"DELETE", "/v1/adapter_uploads/*", Access::kAdmin, drop_upload, "forgets what was sent and not loaded"},
+    Route{"POST", "/load_lora_adapter", Access::kAdmin, plain<sglang_load_adapter>, "loads an adapter, SGLang's form",
+          load_adapter_schema},
+    Route{"POST", "/unload_lora_adapter", Access::kAdmin, plain<sglang_unload_adapter>, "takes an adapter away, SGLang's form",
+          unload_adapter_schema},
+    Route{"POST", "/pause", Access::kAdmin, plain<pause_engine>,
+          "no token is computed until /resume; ?mode= says what becomes of answers in flight: abort, wait, keep"},
+    Route{"POST", "/resume", Access::kAdmin, plain<resume_engine>, "goes on"},
+    Route{"GET", "/is_paused", Access::kUser, plain<show_paused>, "whether it stands still"},
+    Route{"GET", "/get_world_size", Access::kUser, plain<show_world_size>, "how many processes compute an answer: one"},
     Route{"GET", "/lora-adapters", Access::kUser, plain<list_adapter_scales>, "llama.cpp's list of adapters"},
     Route{"POST", "/lora-adapters", Access::kAdmin, plain<set_adapter_scales>,
           "llama.cpp's scales of requests that name no adapter", adapter_scales_schema},
@@ -203,6 +213,11 @@ Access access_of(const HttpRequest& request) {
 bool reads_json(const HttpRequest& request) {
   const Route* const r = find_route(request);
   return r != nullptr && r->body_schema != nullptr;
+}
+
+bool takes_form(const HttpRequest& request) {
+  const Route* const r = find_route(request);
+  return r != nullptr && r->takes_form;
 }
 
 std::string_view route_of(const HttpRequest& request) {

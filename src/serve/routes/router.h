@@ -15,6 +15,8 @@ enum class Access {
 
 // Its route takes a body, which is JSON.
 bool reads_json(const HttpRequest& request);
+// So it does, or a form.
+bool takes_form(const HttpRequest& request);
 // Of the request's route; kUser for what has none, so that a stranger learns no names.
 Access access_of(const HttpRequest& request);
 // Its pattern in the table; empty: none.

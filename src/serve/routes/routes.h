@@ -77,9 +77,18 @@ void set_adapter_scales(Service& service, const Exchange& exchange);
 
 // --- upload_routes.cc ---  `path`: what follows /v1/adapter_uploads/
 void begin_upload(Service& service, const Exchange& exchange);
+void load_adapter_form(Service& service, const Exchange& exchange);  // /v1/load_lora_adapter with the files in its body
 void put_upload(Service& service, const Exchange& exchange, std::string_view path);
 void load_upload(Service& service, const Exchange& exchange, std::string_view path);
 void drop_upload(Service& service, const Exchange& exchange, std::string_view path);
+
+// --- rollout_routes.cc: of trainers that send adapters while answers are made ---
+void pause_engine(Service& service, const Exchange& exchange);
+void resume_engine(Service& service, const Exchange& exchange);
+void show_paused(Service& service, const Exchange& exchange);
+void show_world_size(Service& service, const Exchange& exchange);
+void sglang_load_adapter(Service& service, const Exchange& exchange);  // SGLang's two
+void sglang_unload_adapter(Service& service, const Exchange& exchange);
 
 // --- console_routes.cc ---
 void console_page(Service& service, const Exchange& exchange);

@@ -1,5 +1,6 @@
 // What other servers tell of themselves: llama.cpp's /props and /slots, vLLM's /server_info and /load.
 #include <algorithm>
+#include <limits>
 
 #include "requests/engine_json.h"
 #include "serve/http/error_response.h"
@@ -44,6 +45,15 @@ bool asks(std::string_view query, std::string_view name) {
   return false;
 }
 
+// The part of vLLM's configuration that trainers look at before they send adapters: TRL's asynchronous ones do.
+Json vllm_config(const Service& service, const LLM& llm) {
+  const auto& limits = service.adapter_limits();
+  const int64_t most = limits.most_at_once > 0 ? limits.most_at_once : std::numeric_limits<int32_t>::max();
+  return {{"model_config", {{"model", service.base_names().front()}, {"max_model_len", llm.info().max_model_len}}},
+          {"lora_config", {{"max_lora_rank", limits.most_rank}, {"max_loras", most}}},
+          {"parallel_config", {{"tensor_parallel_size", 1}, {"pipeline_parallel_size", 1}, {"data_parallel_size", 1}}}};
+}
+
 }  // namespace
 
 void show_props(Service& service, const Exchange& exchange) {
@@ -71,7 +81,8 @@ void show_server_info(Service& service, const Exchange& exchange) {
                                      {"served_model_names", service.base_names()},
                                      {"system_fingerprint", service.system_fingerprint()},
                                      {"max_num_seqs", service.most_answers_at_once()},
-                                     {"model", std::move(model)}})));
+                                     {"model", std::move(model)},
+                                     {"vllm_config", vllm_config(service, llm)}})));
   });
 }
 

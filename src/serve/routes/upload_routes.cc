@@ -7,6 +7,7 @@
 #include "serve/http/error_response.h"
 #include "serve/list_page.h"
 #include "serve/openai/adapter_calls.h"
+#include "serve/openai/adapter_form.h"
 #include "serve/openai/json.h"
 #include "serve/routes/load_from.h"
 #include "serve/routes/read_body.h"
@@ -79,24 +80,66 @@ void take_piece(Service& service, AdapterUploads& uploads, const Exchange& e, co
   e->respond(json_response(dumped(sent_file_json(*file))));
 }
 
+// What is whole lies at `place`, and stays there as long as something stands for it.
+void load_whole(Service& service, AdapterUploads& uploads, LLM& llm, const Exchange& e, const LoadAdapterCall& call,
+                const std::string& place) {
+  HttpResponse response = load_from(service, call, place, "");
+  const auto served = llm.adapter(call.name);
+  if (!served || served->path != place) {  // also after an answer other than 200 it may be served: its record failed
+    if (const Status gone = uploads.remove(place); !gone.ok()) CHORAL_LOG(kWarn, "{}", gone.message());
+  }
+  e->respond(std::move(response));
+}
+
+// Said before anything is used up: it may be sent again with another name.
+bool is_taken(const LLM& llm, const LoadAdapterCall& call) {
+  return !call.load_inplace && !call.expected_generation && llm.adapter(call.name);
+}
+
 void load_sent(Service& service, AdapterUploads& uploads, LLM& llm, const Exchange& e, const UploadPath& path) {
   BodyNotes notes;
   const auto call = read_body(service, e, notes, read_load_upload_call);
   if (!call) return;
   e->note_adapter(call->name);
-  // Said before anything is used up: it may be sent again with another name.
-  if (!call->load_inplace && !call->expected_generation && llm.adapter(call->name)) return e->respond(already_loaded(call->name));
+  if (is_taken(llm, *call)) return e->respond(already_loaded(call->name));
   const auto place = uploads.finish(path.id);
   if (!place.ok()) return e->respond(service.error(place.status()));
-  HttpResponse response = load_from(service, *call, *place, "");
-  const auto served = llm.adapter(call->name);
-  if (!served || served->path != *place) {  // also after an answer other than 200 it may be served: its record failed
-    if (const Status gone = uploads.remove(*place); !gone.ok()) CHORAL_LOG(kWarn, "{}", gone.message());
+  load_whole(service, uploads, llm, e, *call, *place);
+}
+
+// The files of a form, in one go.
+Result<std::string> store(AdapterUploads& uploads, const AdapterForm& form) {
+  std::vector<SentFile> files;
+  for (const auto& file : form.files) files.push_back({.name = file.name, .bytes = std::ssize(file.content)});
+  CHORAL_TRY(const std::string id, uploads.begin(std::move(files)));
+  for (const auto& file : form.files) {
+    if (const auto written = uploads.write(id, file.name, 0, file.content); !written.ok()) {
+      uploads.drop(id);
+      return written.status();
+    }
   }
-  e->respond(std::move(response));
+  return uploads.finish(id);
+}
+
+void load_form(Service& service, AdapterUploads& uploads, LLM& llm, const Exchange& e) {
+  BodyNotes notes;
+  const auto form = read_body(service, e, notes, [&e](std::string_view body, BodyNotes& n) {
+    return read_adapter_form(e->request().headers.get("Content-Type"), body, n);
+  });
+  if (!form) return;
+  e->note_adapter(form->call.name);
+  if (is_taken(llm, form->call)) return e->respond(already_loaded(form->call.name));
+  const auto place = store(uploads, *form);
+  if (!place.ok()) return e->respond(service.error(place.status(), "files"));
+  load_whole(service, uploads, llm, e, form->call, *place);
 }
 
 }  // namespace
+
+void load_adapter_form(Service& service, const Exchange& exchange) {
+  with_uploads(service, exchange,
+               [&service](AdapterUploads& uploads, LLM& llm, const Exchange& e) { load_form(service, uploads, llm, e); });
+}
 
 void begin_upload(Service& service, const Exchange& exchange) {
   with_uploads(service, exchange,
