@@ -60,7 +60,7 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestOutput, None]:
         """What there is so far, each time there is more; with `delta`, only what is new. The last one is `finished`. Leaving the
         loop early cancels the request."""
-        params = sampling_params or self._llm.get_default_sampling_params()
+        params = sampling_params or self.get_default_sampling_params()
         request = prompt_request(prompt, params, lora_request)
         asked = Asked(text_of(prompt), lora_request, params, self._llm._text_of)
         return self._stream(request, request_id, asked, priority, delta)
@@ -77,7 +77,7 @@ class AsyncLLM:
         **arguments: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
         """As generate(), of a conversation. Further arguments are LLM.chat()'s: tools, response_format, …"""
-        params = sampling_params or self._llm.get_default_sampling_params()
+        params = sampling_params or self.get_default_sampling_params()
         request = chat_request(messages, params, lora_request, **arguments)
         asked = Asked(None, lora_request, params, self._llm._text_of)
         return self._stream(request, request_id, asked, priority, delta)
@@ -139,8 +139,14 @@ class AsyncLLM:
 
     # --- the engine ---
 
+    def get_default_sampling_params(self) -> SamplingParams:
+        return self._llm.get_default_sampling_params()
+
     def get_tokenizer(self, lora_request: Adapter = None) -> Tokenizer:
         return self._llm.get_tokenizer(lora_request)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._llm.token_bytes(token_id)
 
     def stats(self) -> dict[str, int]:
         return self._llm.stats()

@@ -254,6 +254,7 @@ def stream_output(
             lora_request=asked.adapter,
         )
         prompt_arrays = event.prompt_logprobs()
+        finished = end is not None and event is events[-1]
         if not delta:
             news = so_far[event.index] = _joined(so_far.get(event.index), news)
         yield RequestOutput(
@@ -262,8 +263,9 @@ def stream_output(
             prompt_token_ids=[],
             prompt_logprobs=Logprobs(prompt_arrays, asked.text_of, of_prompt=True) if prompt_arrays is not None else None,
             outputs=[news] if delta else [so_far[i] for i in sorted(so_far)],
-            finished=end is not None and event is events[-1],
+            finished=finished,
             lora_request=asked.adapter,
+            num_cached_tokens=end.cached_tokens if end is not None and finished else 0,
         )
     if end is not None and not events:
         whole = request_output(end, asked)

@@ -11,7 +11,8 @@ from choral.errors import InvalidArgumentError
 from choral.lora import Adapter, uses_of
 from choral.sampling import SamplingParams, StructuredOutputsParams, put
 
-# A text, its token ids, or vLLM's {"prompt": …} and {"prompt_token_ids": …}.
+# A text, its token ids, or vLLM's {"prompt": …} and {"prompt_token_ids": …}. Such a dict may say with "continue_token_ids" which
+# tokens of the answer were given before: the rest is told.
 Prompt = Union[str, Sequence[int], Mapping[str, Any]]
 Messages = Union[str, Sequence[Mapping[str, Any]]]
 
@@ -42,10 +43,11 @@ def _listed(given: Any, what: str, forms: str) -> list[Any]:
 def prompt_request(prompt: Prompt, params: SamplingParams, adapter: Adapter) -> _choral.Request:
     request = _request(params, adapter)
     if isinstance(prompt, Mapping):
-        known = {"prompt", "prompt_token_ids", "cache_salt"}
+        known = {"prompt", "prompt_token_ids", "cache_salt", "continue_token_ids"}
         if unknown := sorted(set(prompt) - known):
             raise InvalidArgumentError(f"a prompt's {', '.join(unknown)} is not served; it may have {', '.join(sorted(known))}")
         request.cache_salt = prompt.get("cache_salt") or ""
+        _put_given(request, prompt.get("continue_token_ids") or [])
         prompt = prompt.get("prompt_token_ids") or prompt.get("prompt") or ""
     if isinstance(prompt, str):
         put(request, "prompt", prompt)
@@ -54,6 +56,16 @@ def prompt_request(prompt: Prompt, params: SamplingParams, adapter: Adapter) -> 
     else:
         raise InvalidArgumentError(f"a prompt is a text or its token ids, not {type(prompt).__name__}")
     return request
+
+
+def _put_given(request: _choral.Request, ids: Any) -> None:
+    """One answer's token ids, or with n a list of such lists."""
+    try:
+        request.given_token_ids = [ids] if isinstance(next(iter(ids), None), int) else ids
+    except TypeError:
+        raise InvalidArgumentError(
+            f"continue_token_ids: give the token ids of the answer so far, or with n a list of such lists, not {ids!r:.80}"
+        ) from None
 
 
 def chat_request(

@@ -142,6 +142,7 @@ void bind_facts(nb::module_& m) {
       .def_ro("weight_bytes", &ModelInfo::weight_bytes)
       .def_ro("kv_cache_bytes", &ModelInfo::kv_cache_bytes)
       .def_ro("kv_cache_tokens", &ModelInfo::kv_cache_tokens)
+      .def_ro("kv_block_tokens", &ModelInfo::kv_block_tokens)
       .def_ro("max_model_len", &ModelInfo::max_model_len)
       .def_ro("class_labels", &ModelInfo::class_labels)
       .def_ro("gives_text", &ModelInfo::gives_text)

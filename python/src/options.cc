@@ -10,6 +10,17 @@
 namespace choral::python {
 namespace {
 
+// Of each answer the tokens that were given of it.
+std::vector<std::vector<int32_t>> given_token_ids(const Request& request) {
+  std::vector<std::vector<int32_t>> out;
+  for (const GivenAnswer& answer : request.given) out.push_back(answer.token_ids);
+  return out;
+}
+void set_given_token_ids(Request& request, std::vector<std::vector<int32_t>> answers) {
+  request.given.clear();
+  for (auto& ids : answers) request.given.push_back({.token_ids = std::move(ids)});
+}
+
 AdapterSpec make_adapter_spec(std::string name, std::string path, const std::map<std::string, nb::bytes>& files, bool pinned) {
   AdapterSpec spec{.name = std::move(name), .path = std::move(path), .pinned = pinned};
   if (files.empty()) return spec;
@@ -142,6 +153,7 @@ void bind_options(nb::module_& m) {
       .def_rw("id", &Request::id)
       .def_rw("prompt", &Request::prompt, arg().none())
       .def_rw("prompt_token_ids", &Request::prompt_token_ids)
+      .def_prop_rw("given_token_ids", &given_token_ids, &set_given_token_ids)
       .def_rw("messages_json", &Request::messages_json)
       .def_rw("tools_json", &Request::tools_json)
       .def_rw("template_kwargs_json", &Request::template_kwargs_json)

@@ -48,6 +48,40 @@ class Streams(PackageTest):
 
         run(both())
 
+    def test_an_answer_goes_on_behind_tokens_that_were_given(self):
+        params = SamplingParams(temperature=0.9, seed=3, max_tokens=20, presence_penalty=0.5, ignore_eos=True, n=2)
+
+        async def cut():
+            async with AsyncLLM(self.model, adapters=self.adapters, threads=1) as llm:
+
+                async def tokens(prompt, params):
+                    last = [output async for output in llm.generate(prompt, params, lora_request="loud")][-1]
+                    return [one.token_ids for one in last.outputs]
+
+                whole = await tokens("once upon", params)
+                for at in (0, 1, 7, 19):
+                    given = [whole[0][:at], whole[1][: at // 2]]
+                    rest = await tokens({"prompt": "once upon", "continue_token_ids": given}, params)
+                    self.assertEqual([a + b for a, b in zip(given, rest)], whole)
+                alone = params.clone()
+                alone.n = 1
+                rest = await tokens({"prompt": "once upon", "continue_token_ids": whole[0][:5]}, alone)
+                self.assertEqual(rest, [whole[0][5:]])
+                for wrong in ("text", [1.5], ["a"], [[1], 2], 3, {"a": 1}):
+                    with self.subTest(wrong), self.raises(InvalidArgumentError, "continue_token_ids"):
+                        await tokens({"prompt": "once upon", "continue_token_ids": wrong}, alone)
+
+        run(cut())
+
+    def test_the_last_piece_tells_cached_tokens(self):
+        async def ask():
+            async with AsyncLLM(self.model, threads=1) as llm:
+                for expected in (0, 192):
+                    outputs = [o async for o in llm.generate(list(range(200)), SamplingParams(max_tokens=9, ignore_eos=True), delta=True)]
+                    self.assertEqual([o.num_cached_tokens for o in outputs], [0] * (len(outputs) - 1) + [expected])
+
+        run(ask())
+
     def test_a_stop_string_of_digits_is_a_string(self):
         async def both():
             async with AsyncLLM(self.model, threads=1) as llm:
