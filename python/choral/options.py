@@ -12,7 +12,7 @@ from choral.adapters import adapter_spec
 from choral.errors import InvalidArgumentError
 
 # By the engine's names, with the values it takes.
-_OWN = {
+ENGINE_ARGUMENTS = {
     "tokenizer", "dtype", "quantization", "activations", "kv_cache_dtype", "device", "strict", "require_device", "custom_ops", "fuse",
     "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "max_waiting", "max_waiting_tokens",
     "request_timeout_s", "queue_timeout_s", "enable_prefix_caching", "enable_chunked_prefill", "scheduling_policy", "seed",
@@ -57,7 +57,7 @@ def engine_options(model: str | os.PathLike[str], adapters: Mapping[str, Any] | 
     for name, value in arguments.items():
         if value is None:
             continue
-        if name in _OWN:
+        if name in ENGINE_ARGUMENTS:
             _set(options, name, os.fspath(value) if isinstance(value, os.PathLike) else value)
         else:
             _refuse_or_warn(name, value)

@@ -45,8 +45,8 @@ class Forms(unittest.TestCase):
         engine = {name for name in dir(choral._choral.SamplingParams) if not name.startswith("_")}
         self.assertEqual(engine - ours, {"logit_bias_texts"})
         options = {name for name in dir(choral._choral.EngineOptions) if not name.startswith("_")}
-        self.assertEqual(options - {"model", "adapters"} - choral.options._OWN, set())
-        self.assertEqual(choral.options._OWN - options, set())
+        self.assertEqual(options - {"model", "adapters"} - choral.options.ENGINE_ARGUMENTS, set())
+        self.assertEqual(choral.options.ENGINE_ARGUMENTS - options, set())
 
     def test_names_and_signatures_that_others_call(self):
         self.assertEqual(list(inspect.signature(LLM.generate).parameters), ["self", "prompts", "sampling_params", "use_tqdm", "lora_request"])

@@ -1,0 +1,3 @@
+from choral.dynamo.command import main
+
+main()
