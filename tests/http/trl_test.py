@@ -13,6 +13,9 @@ import served
 from rollouts_test import LONG_ANSWER, RolloutTest, Stream
 
 served.need("requests")  # its client's own
+if (TRL := importlib.util.find_spec("trl")) is None:
+    print("skipped: no Python package 'trl' here; ./dev test installs it where the package index can be reached")
+    sys.exit(77)
 setUpModule, tearDownModule = rollouts_test.setUpModule, rollouts_test.tearDownModule
 
 
@@ -20,10 +23,7 @@ class TrlTest(RolloutTest):
     """TRL's client as it stands, of which only what it logs by is put in its place: the rest of TRL asks for torch."""
 
     def client(self):
-        spec = importlib.util.find_spec("trl")
-        if spec is None:
-            self.skipTest("TRL is not here; ./dev test installs it where the package index can be reached")
-        file = pathlib.Path(spec.submodule_search_locations[0]) / "experimental" / "async_grpo" / "vllm_client.py"
+        file = pathlib.Path(TRL.submodule_search_locations[0]) / "experimental" / "async_grpo" / "vllm_client.py"
         planted = {name: types.ModuleType(name) for name in
                    ("accelerate", "accelerate.logging", "trl", "trl.import_utils", "trl.experimental", "trl.experimental.async_grpo")}
         planted["accelerate.logging"].get_logger = logging.getLogger
