@@ -265,6 +265,7 @@ class SglangTest(RolloutTest):
         _, again = self.call("POST", "/load_lora_adapter", {"lora_name": "sg", "lora_path": "two"}, 400)
         self.assertFalse(again["success"])
         self.assertIn("already", again["error_message"])
+        self.assertEqual(again["error"]["code"], "already_exists")
         _, none = self.call("POST", "/load_lora_adapter", {"lora_name": "sg2", "lora_path": "none"}, 400)
         self.assertFalse(none["success"])
         head, _ = self.call("POST", "/load_lora_adapter", {"lora_name": "sg3", "lora_path": "two", "lora_id": "x"})

@@ -55,12 +55,16 @@ Json loaded_adapters(const LLM& llm, const std::string& name, const std::string&
   return all;
 }
 
-// What was done, in SGLang's words; every refusal has one status there.
+// What was done, in SGLang's words; every refusal has one status there, and beside its words the error as elsewhere here.
 void respond_as_sglang(const Exchange& e, const LLM& llm, HttpResponse done, const std::string& name, const std::string& path) {
   const bool success = done.status == 200;
   const std::string why = success || done.error == nullptr ? "" : done.error->message;
   Json body{{"success", success}, {"error_message", why}, {"loaded_adapters", loaded_adapters(llm, name, success ? path : "")}};
-  if (!success) done.status = 400;
+  if (!success) {
+    done.status = 400;
+    const Json said = Json::parse(done.body, nullptr, false);
+    if (said.is_object() && said.contains("error")) body["error"] = said["error"];
+  }
   done.body = dumped(body);
   done.headers.set("Content-Type", "application/json");
   e->respond(std::move(done));
