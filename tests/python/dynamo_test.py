@@ -48,6 +48,43 @@ class FleetTest(package.PackageTest):
         cls.fleet = cls.enterClassContext(Fleet(pathlib.Path(cls.folder) / "fleet", cls.model, root, flags=cls.FLAGS))
 
 
+    def undisturbed(self, path, body):
+        return text_of(choices_of(self.fleet.stream(path, body)))
+
+    def lose(self, path, body, *signs):
+        """The answer to this must be whole, whoever gives it, while its worker is sent signals. Whether it went on elsewhere."""
+        expected = self.undisturbed(path, body)
+        lost = []
+
+        def look(chunks):
+            if len(chunks) == CUT_AT:
+                lost.append(self.fleet.workers.pop(chunks[0]["nvext"]["worker_id"]["decode_worker_id"]))
+                for number, sign in enumerate(signs):
+                    if number > 0:
+                        lost[0].wait_for(lambda: "this worker leaves" in lost[0].told())
+                    lost[0].process.send_signal(sign)
+
+        migrated = self.fleet.frontend.told().count("Stream disconnected")
+        chunks = self.fleet.stream(path, {**body, "stream_options": {"include_usage": True}}, look)
+        choices = choices_of(chunks)
+        self.assertEqual(text_of(choices), expected)
+        self.assertEqual(choices[-1]["finish_reason"], "length")
+        self.assertEqual(chunks[-1]["usage"]["completion_tokens"], LONG["max_tokens"])
+        self.assertLess(chunks[-1]["usage"]["prompt_tokens"], 64)
+        if not lost:
+            return False
+        self.assertEqual(lost[0].process.wait(60), -signal.SIGKILL if signal.SIGKILL in signs else 0, lost[0].told())
+        self.fleet.add_worker()
+        return self.fleet.frontend.told().count("Stream disconnected") > migrated
+
+    def lose_in_the_middle(self, path, body, *signs):
+        """Where this process is scheduled late, an answer may be complete before its worker is lost: that one counts as none."""
+        for _ in range(TRIES):
+            if self.lose(path, body, *signs):
+                return
+        self.fail(f"none of {TRIES} answers was in the middle when its worker was lost")
+
+
 class Answers(FleetTest):
     def own(self, prompt, adapter=None, **params):
         ask = self.llm.chat if prompt is CHAT else self.llm.generate
@@ -102,6 +139,11 @@ class Answers(FleetTest):
             self.assertIn(says, refused["message"])
         self.fleet.post("completions", {"model": "nobody", "prompt": "x"}, status=404)
 
+    def test_a_worker_that_leaves_ends_its_answers_unless_it_is_told_to_hurry(self):
+        asked = "completions", {"model": "loud", "prompt": "a time there", "seed": 5, **LONG}
+        self.assertFalse(self.lose(*asked, signal.SIGTERM))
+        self.lose_in_the_middle(*asked, signal.SIGTERM, signal.SIGTERM)
+
     def test_adapters_of_the_root_come_and_go(self):
         folder = tiny_model.write_adapter(self.fleet.adapter_root / "late", seed=3)
         self.fleet.frontend.wait_for(lambda: "late" in self.fleet.names())
@@ -120,44 +162,13 @@ class Migration(FleetTest):
         ("chat/completions", {"model": "quiet", "messages": CHAT, "seed": 8, "temperature": 0.8, "top_p": 0.95, **LONG}),
     )
 
-    def lose(self, sign):
+    def test_of_a_worker_that_dies(self):
         for path, body in self.ASKED:
             with self.subTest(path=path, model=body["model"]):
-                undisturbed = text_of(choices_of(self.fleet.stream(path, body)))
-                # Where this process is scheduled late, an answer may be complete before its worker is lost: that one counts as none.
-                for _ in range(TRIES):
-                    if self.lose_one(path, body, undisturbed, sign):
-                        break
-                else:
-                    self.fail(f"none of {TRIES} answers was in the middle when its worker was lost")
-
-    def lose_one(self, path, body, undisturbed, sign):
-        """Whether the answer went on elsewhere."""
-        lost = []
-
-        def look(chunks):
-            if len(chunks) == CUT_AT:
-                lost.append(self.fleet.workers.pop(chunks[0]["nvext"]["worker_id"]["decode_worker_id"]))
-                lost[0].process.send_signal(sign)
-
-        migrated = self.fleet.frontend.told().count("Stream disconnected")
-        chunks = self.fleet.stream(path, {**body, "stream_options": {"include_usage": True}}, look)
-        choices = choices_of(chunks)
-        self.assertEqual(text_of(choices), undisturbed)
-        self.assertEqual(choices[-1]["finish_reason"], "length")
-        self.assertEqual(chunks[-1]["usage"]["completion_tokens"], LONG["max_tokens"])
-        self.assertLess(chunks[-1]["usage"]["prompt_tokens"], 64)
-        if not lost:
-            return False
-        self.assertEqual(lost[0].process.wait(60), 0 if sign == signal.SIGTERM else -sign, lost[0].told())
-        self.fleet.add_worker()
-        return self.fleet.frontend.told().count("Stream disconnected") > migrated
-
-    def test_of_a_worker_that_dies(self):
-        self.lose(signal.SIGKILL)
+                self.lose_in_the_middle(path, body, signal.SIGKILL)
 
     def test_of_a_worker_that_shuts_down(self):
-        self.lose(signal.SIGTERM)
+        self.lose_in_the_middle(*self.ASKED[1], signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ CHORAL_DYNAMO_PYTHON names."""
 import asyncio
 import os
 import pathlib
+import subprocess
 import sys
 import unittest
 
@@ -116,7 +117,8 @@ class Questions(package.PackageTest):
         self.assertEqual(prompt_length("id", ours, tokens), len(PROMPT))
         self.assertEqual(prompt_length("id", link_of("id", "ab" * 16, PROMPT), tokens), len(PROMPT))
         self.assertEqual(link_of("id", "ab" * 16, PROMPT)["trace_id"], "ab" * 16)
-        for link in (None, "x", {}, {"span_id": 3}, {"span_id": "0" * 16}, {"span_id": "g" * 16}, {"span_id": ours["span_id"][:8] + "ffffffff"}):
+        for link in (None, "x", {}, {"span_id": 3}, {"span_id": "0" * 16}, {"span_id": "g" * 16}, {"span_id": ours["span_id"][:8] + "ffffffff"},
+                     {"span_id": link_of("id", None, tokens)["span_id"][:8] + "000000ff"}):
             self.assertEqual(prompt_length("id", link, tokens), len(tokens), link)
         self.assertEqual(prompt_length("other", ours, tokens), len(tokens), "another request's")
         self.assertEqual(prompt_length("id", ours, [9] + tokens), len(tokens) + 1, "another prompt's")
@@ -129,6 +131,33 @@ class Questions(package.PackageTest):
         for error, status in ((ResourceExhaustedError, 429), (DeadlineExceededError, 504)):
             told = dynamo_error(error("why"))
             self.assertEqual((type(told), told.code, told.message), (HttpError, status, "why"))
+
+
+class Command(package.PackageTest):
+    def refused(self, *flags):
+        command = [sys.executable, "-m", "choral.dynamo", "--discovery-backend", "file", *map(str, flags)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "DYN_FILE_KV": self.folder + "/told"})
+        self.assertNotIn("Traceback", done.stderr)
+        return done.returncode, done.stderr
+
+    def test_a_model_without_files_for_the_frontend_says_what_to_give(self):
+        gguf = pathlib.Path(self.folder) / "tiny.gguf"
+        subprocess.run([package.CHORAL, "quantize", self.model, gguf, "--scheme", "q8_0", "--format", "gguf", "-q"], check=True, stdout=subprocess.DEVNULL)
+        code, said = self.refused("--model", gguf)
+        self.assertEqual(code, 1, said)
+        self.assertIn("--model-files", said)
+
+    def test_wrong_arguments_are_said_before_anything_is_told_to_dynamo(self):
+        for flags, says in ((["--model", self.model, "--max-num-seqs", "0"], "--max-num-seqs 0"), (["--model", self.model, "--lora", "x"], "NAME=PATH"),
+                            (["--model", self.model, "--lora", f"tiny={self.adapters['loud']}", "--served-model-name", "tiny"], "--served-model-name"),
+                            (["--model", self.model, "--dyn-tool-call-parser", "nobody's"], "hermes"),
+                            (["--model", self.model, "--custom-jinja-template", "/no.jinja"], "/no.jinja"), (["--model", "/nowhere"], "/nowhere"),
+                            (["--model", self.model, "--endpoint", "dyn://two.parts"], "NAMESPACE.COMPONENT.ENDPOINT")):
+            with self.subTest(flags):
+                code, said = self.refused(*flags)
+                self.assertIn(code, (1, 2), said)
+                self.assertIn(says, said)
+        self.assertFalse(os.path.exists(self.folder + "/told"))
 
 
 class Answers(package.PackageTest):

@@ -20,7 +20,7 @@ from dynamo.llm import (  # type: ignore[import-not-found,unused-ignore]
 )
 
 from choral.async_llm import AsyncLLM
-from choral.errors import InvalidArgumentError, NotFoundError
+from choral.errors import NotFoundError
 from choral.lora import BASE
 
 log = logging.getLogger(__name__)
@@ -41,8 +41,6 @@ class Catalogue:
     told: set[str] = field(default_factory=set)
 
     async def tell(self) -> None:
-        if self.name in self.adapters:
-            raise InvalidArgumentError(f"an adapter and the model are both called {self.name}; choose another --served-model-name")
         await self._register(model_name=self.name)
         await self._tell_adapters()
 

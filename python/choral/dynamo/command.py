@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import sys
 from typing import Any
 
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         help="on SIGTERM answers may end for so long, then the rest goes on at other workers (default: 30)")  # fmt: skip
 
     dynamo = parser.add_argument_group("Dynamo").add_argument
-    dynamo("--endpoint", default=_variable("ENDPOINT", f"dyn://{_variable('NAMESPACE', 'dynamo')}.choral.generate"),
+    dynamo("--endpoint", type=_endpoint, default=_variable("ENDPOINT", f"dyn://{_variable('NAMESPACE', 'dynamo')}.choral.generate"),
            metavar="dyn://NAMESPACE.COMPONENT.ENDPOINT")  # fmt: skip
     dynamo("--discovery-backend", choices=["kubernetes", "etcd", "file"], default=_variable("DISCOVERY_BACKEND", "etcd"))
     dynamo("--request-plane", choices=["tcp", "nats"], default=_variable("REQUEST_PLANE", "tcp"))
@@ -77,6 +78,12 @@ def _named_path(text: str) -> tuple[str, str]:
     if not (name and sign and path):
         raise argparse.ArgumentTypeError(f"give NAME=PATH, not {text!r}")
     return name, path
+
+
+def _endpoint(text: str) -> str:
+    if not re.fullmatch(r"(dyn://)?[^./]+\.[^./]+\.[^./]+", text):
+        raise argparse.ArgumentTypeError(f"give dyn://NAMESPACE.COMPONENT.ENDPOINT, not {text!r}")
+    return text
 
 
 def _variable(name: str, otherwise: str | None) -> str | None:

@@ -9,6 +9,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamo._core import get_reasoning_parser_names, get_tool_parser_names  # type: ignore[import-not-found,unused-ignore]
 from dynamo.health_check import HEALTH_CHECK_KEY, load_health_check_from_env  # type: ignore[import-not-found,unused-ignore]
 from dynamo.llm import ModelRuntimeConfig  # type: ignore[import-not-found,unused-ignore]
 from dynamo.runtime import DistributedRuntime  # type: ignore[import-not-found,unused-ignore]
@@ -17,7 +18,7 @@ from choral import _choral
 from choral.async_llm import AsyncLLM
 from choral.dynamo.catalogue import Catalogue
 from choral.dynamo.worker import Worker
-from choral.errors import InvalidArgumentError
+from choral.errors import InvalidArgumentError, UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -46,29 +47,44 @@ async def serve(options: ServingOptions) -> None:
     """Until SIGTERM or SIGINT. A second one does not wait for answers."""
     async with await AsyncLLM.load(options.model, adapters=dict(options.adapters), **options.engine) as llm:
         files = _files_of(options, llm)
+        name = options.served_model_name or llm.model_info.name
+        adapters = frozenset(adapter for adapter, _ in options.adapters)
+        if name in adapters:
+            raise InvalidArgumentError(f"an adapter and the model are both called {name}; choose another --served-model-name")
+        config = _config(options, llm)
         loop = asyncio.get_running_loop()
         leave, hurry = asyncio.Event(), asyncio.Event()
         for sign in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(sign, lambda: (hurry if leave.is_set() else leave).set())
-        runtime = DistributedRuntime(loop, options.discovery_backend, options.request_plane, event_plane=options.event_plane)
+        runtime = _connect(options, loop)
         endpoint = runtime.endpoint(options.endpoint)
-        name = options.served_model_name or llm.model_info.name
         worker = Worker(llm, name)
         root = options.engine.get("adapter_root", "")
-        named = frozenset(adapter for adapter, _ in options.adapters)
-        catalogue = Catalogue(llm, endpoint, name, files, named, root, options.chat_template, _config(options, llm))
+        catalogue = Catalogue(llm, endpoint, name, files, adapters, root, options.chat_template, config)
         serving = endpoint.serve_endpoint(worker.generate, graceful_shutdown=True, health_check_payload=_probe(llm))
         try:
             await catalogue.tell()
             log.info("%s and %d adapters are served at %s by worker %d", name, len(catalogue.told), options.endpoint, endpoint.connection_id())
             await _first_of(serving, catalogue.follow_adapters(), leave.wait())
-            if leave.is_set():
-                await endpoint.unregister_endpoint_instance()
-                await _first_of(_answers_end(worker, options.drain_timeout_s), hurry.wait())
-                await worker.leave()
+            if not leave.is_set():
+                raise UnavailableError("Dynamo's runtime has ended the endpoint; what it logged says why")
+            log.info("this worker leaves")
+            await endpoint.unregister_endpoint_instance()
+            await _first_of(_answers_end(worker, options.drain_timeout_s), hurry.wait())
+            await worker.leave()
         finally:
             runtime.shutdown()
         await serving
+
+
+def _connect(options: ServingOptions, loop: asyncio.AbstractEventLoop) -> Any:
+    try:
+        return DistributedRuntime(loop, options.discovery_backend, options.request_plane, event_plane=options.event_plane)
+    except Exception as error:  # it has no class of its own
+        raise UnavailableError(
+            f"Dynamo cannot be reached: {error}. --discovery-backend is {options.discovery_backend}; file needs no server, and the "
+            "frontend must have the same"
+        ) from None
 
 
 async def _answers_end(worker: Worker, limit_s: float) -> None:
@@ -95,10 +111,18 @@ def _files_of(options: ServingOptions, llm: AsyncLLM) -> str:
             f"{folder} has no config.json: Dynamo's frontend reads tokenizer and chat template from a folder in Hugging Face's form. "
             "Name one with --model-files; it needs no weights"
         )
+    if options.chat_template and not os.path.isfile(options.chat_template):
+        raise InvalidArgumentError(f"--custom-jinja-template {options.chat_template}: there is no such file")
     return folder
 
 
 def _config(options: ServingOptions, llm: AsyncLLM) -> Any:
+    for flag, name, known in (
+        ("--dyn-tool-call-parser", options.tool_call_parser, get_tool_parser_names()),
+        ("--dyn-reasoning-parser", options.reasoning_parser, get_reasoning_parser_names()),
+    ):
+        if name is not None and name not in known:
+            raise InvalidArgumentError(f"{flag} {name}: Dynamo has {', '.join(sorted(known))}")
     config = ModelRuntimeConfig()
     config.context_length = llm.model_info.max_model_len
     config.total_kv_blocks = llm.stats()["kv_blocks_total"]
