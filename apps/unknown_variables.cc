@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::string_view kPrefix = "CHORAL_";
 // The program's own, and those of ./dev and the tests, which run it.
-constexpr std::array<std::string_view, 16> kOthers{
-    "CPU_LEVEL", "LOG_LEVEL", "PLUGIN_PATH", "PLUGINS",  "XGRAMMAR",       "HISTORY",  "CACHE",       "DEMO_MODEL",
-    "JOBS",      "SLOW",      "PEFT_PYTHON", "TEST_URL", "CLIENTS_PYTHON", "PROMTOOL", "GEMMA_MODEL", "PROXIES"};
+constexpr std::array<std::string_view, 18> kOthers{"CPU_LEVEL",   "LOG_LEVEL",  "PLUGIN_PATH",    "PLUGINS",  "XGRAMMAR",
+                                                   "HISTORY",     "CACHE",      "DEMO_MODEL",     "JOBS",     "SLOW",
+                                                   "PEFT_PYTHON", "TEST_URL",   "CLIENTS_PYTHON", "PROMTOOL", "GEMMA_MODEL",
+                                                   "PROXIES",     "RAY_PYTHON", "DYNAMO_PYTHON"};
 constexpr std::array<std::string_view, 3> kOfOthers{"CUDA_", "REF_", "BENCH_"};  // plug-ins' and benches'
 
 bool begins_known(std::string_view rest) {

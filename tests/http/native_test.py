@@ -339,7 +339,8 @@ class ServerTest(Shapes):
         self.assertNotIn(str(FILES.folder), json.dumps(props))
         self.assertEqual(SERVER.call("POST", "/props", {})[0], 405)
         info = SERVER.call("GET", "/server_info")[2]
-        self.check(info, {"version": str, "served_model_names": list, "system_fingerprint": str, "max_num_seqs": int, "model": dict})
+        self.check(info, {"version": str, "served_model_names": list, "system_fingerprint": str, "max_num_seqs": int, "model": dict,
+                          "vllm_config": dict})
         self.assertNotIn(str(FILES.folder), json.dumps(info))
         self.assertEqual(sorted(SERVER.call("GET", "/load")[2]), ["server_load"])
 
