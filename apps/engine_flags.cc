@@ -109,6 +109,10 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill,!--no-enable-chunked-prefill", o.enable_chunked_prefill,
                "split long prompts over steps (on)")
       ->group("Engine");
+  option(
+      "--speculative", o.speculative,
+      "ngram: guess tokens from what the text says elsewhere, where that is faster; answers stay the same bits; or off (ngram)",
+      "NAME");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
   option("--numerics", flags.numerics, "compute as this CPU level does: base, avx2, avx512, vnni or amx (the machine's)",
          "LEVEL");

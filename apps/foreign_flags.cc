@@ -40,7 +40,8 @@ constexpr std::string_view kRope = "nothing: the model's files say how positions
 constexpr std::string_view kSamplers =
     "nothing: the filters of `choral generate --help` stand in one order, and there are no others";
 constexpr std::string_view kForms = "`structured_outputs` or `response_format` of a request or of a line of --input";
-constexpr std::string_view kSpeculation = "nothing: no tokens are guessed ahead";
+constexpr std::string_view kSpeculation =
+    "--speculative ngram or off: tokens are guessed from the text itself, without a draft model";
 constexpr std::string_view kSlots = "nothing: there are no slots; any answer may use the whole context";
 constexpr std::string_view kTextOnly = "nothing: models read text alone";
 constexpr std::string_view kNoPage = "nothing: the console at / has no such setting";

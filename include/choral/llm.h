@@ -116,6 +116,9 @@ struct EngineOptions {
   bool enable_prefix_caching = true;
   int kv_event_batches = 0;  // steps whose events of the prefix cache wait for LLM::next_kv_events(); 0: none are kept
   bool enable_chunked_prefill = true;
+  // ngram: tokens are guessed from where the request's text went on before, and computed beside those that are known, where that
+  // gives more tokens a second; answers are the same bits | off
+  std::string speculative = "ngram";
   std::string scheduling_policy = "fcfs";  // fcfs | priority
   uint64_t seed = 0;                       // for requests that bring none
   std::string chat_template = {};          // Jinja text that replaces the model's
@@ -259,6 +262,14 @@ struct AdapterLoadBounds {
 };
 using AdapterLoadSeconds = Counted<AdapterLoadBounds>;
 
+// Tokens that were guessed before they were drawn (EngineOptions::speculative). They change no answer, only its time.
+struct SpeculationStats {
+  static constexpr int kMostGuessed = 12;           // of one answer in a step
+  int64_t drafts = 0;                               // steps of answers with guesses
+  int64_t guessed = 0, right = 0;                   // tokens
+  std::array<int64_t, kMostGuessed> right_at = {};  // first, second, … guesses that were right
+};
+
 struct EngineStats {
   int running = 0;
   int waiting = 0;
@@ -269,6 +280,7 @@ struct EngineStats {
   int64_t preemptions = 0;
   int64_t corrupted = 0;  // answers that ended because their logits gave no token: NaN
   StepTokens step_tokens = {};
+  SpeculationStats speculation = {};
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
   int64_t kv_blocks_total = 0;

@@ -10,7 +10,8 @@
 
 namespace choral::engine {
 
-// `running` requests were submitted to the engine (an LLM, or one put together by hand) that decode for more than 200 steps.
+// `running` requests were submitted to the engine (an LLM, or one put together by hand) that decode for more than 200 steps:
+// where guessed tokens make that fewer, without them.
 template <class Engine>
 void expect_no_allocations(Engine& llm, int running) {
   const auto wait_for_steps = [&](int64_t steps) {

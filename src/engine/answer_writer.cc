@@ -22,15 +22,18 @@ PositionLogprobs position_logprobs(const StepOutput& output, const SampledToken&
 
 AnswerWriter::AnswerWriter(sched::Scheduler& scheduler, Clock clock, int max_num_seqs)
     : scheduler_(scheduler), clock_(std::move(clock)) {
-  accepted_.reserve(max_num_seqs);
-  news_.reserve(max_num_seqs);
-  handed_.reserve(max_num_seqs);
+  accepted_.reserve(kMostLogitsRows);
+  news_.reserve(static_cast<size_t>(max_num_seqs) * kMostLogitsRows);
+  handed_.reserve(news_.capacity());
 }
 
-void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, double now) {
+int32_t AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, int32_t guessed,
+                             double now) {
   accepted_.clear();
   AnswerEnding ending;
   for (auto& token : sampled) {
+    // Drawn behind a guess that did not come true: it is no token of this answer.
+    if (!accepted_.empty() && guessed > 0 && request.guesses[accepted_.size() - 1] != accepted_.back()) break;
     if (token.status.code() == Code::kInternal) ++corrupted_;
     if (token.status.ok() && request.grammar != nullptr) token.status = request.grammar->accept(token.token);
     if (!token.status.ok()) {
@@ -46,9 +49,10 @@ void AnswerWriter::commit(EngineRequest& request, const StepOutput& output, std:
     }
     if (!ending.goes_on()) break;
   }
-  scheduler_.commit(request, accepted_);
+  const int32_t right = scheduler_.commit(request, accepted_, guessed);
   generated_tokens_ += std::ssize(accepted_);
   if (!ending.goes_on()) finish(request, std::move(ending));
+  return right;
 }
 
 // The last of accepted_.

@@ -22,8 +22,9 @@ class AnswerWriter {
   AnswerWriter(sched::Scheduler& scheduler, Clock clock, int max_num_seqs);
 
   // The tokens that a step of `output` gave a running request, which is told of them by hand_out(). Those behind the one that
-  // ends the answer are dropped.
-  void commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, double now);
+  // ends the answer are dropped, and so are those behind one of the `guessed` guesses of the step that was wrong. Says how many
+  // were right.
+  int32_t commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, int32_t guessed, double now);
   // What the grammar of a running request says of its last token, where that is known only after commit(); an error ends it.
   void settle(EngineRequest& request, Status status);
   // What ends a request for an embedding or for classes.

@@ -42,7 +42,8 @@ class AssembledEngine {
     config.max_waiting = options.max_waiting;
     const EngineLimits limits{
         .adapter_budget_bytes = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : int64_t{1} << 30,
-        .max_waiting_tokens = options.max_waiting_tokens};
+        .max_waiting_tokens = options.max_waiting_tokens,
+        .speculates = options.speculative != "off"};
     core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, limits, std::move(clock), mask_limits);
     CHORAL_CHECK(core_->start().ok(), "the engine's thread starts");
   }

@@ -37,6 +37,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
                    : nullptr),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_, journal_.get()),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
+      speculator_(limits.speculates && executor_->facts().kv_pool.state_slots == 0, config.max_num_seqs),
       writer_(scheduler_, clock_, config.max_num_seqs),
       masks_(config.max_num_seqs + config.max_waiting, mask_limits),  // given tokens wait for theirs in the queue
       devices_work_beside_(executor_->on_wait([this] { hand_out(); })),
@@ -274,13 +275,16 @@ void EngineCore::drop_parked(sched::RequestId id, Tell&& tell) {
 void EngineCore::step(std::unique_lock<std::mutex>& queues) {
   take_masks();
   if (scheduler_.has_work()) {
+    speculator_.guess(scheduler_.running());
     starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { writer_.fail(refused, std::move(why)); });
     if (!starved_) {
       begin_answers();
       publish_queue();  // whoever was admitted waits no longer, however long the step takes
       queues.unlock();
       heartbeat_.begin_step(cycle_.planned().total_tokens());
+      const double begun = clock_();
       const Status computed = or_out_of_memory("the step cannot be computed", [&] { return cycle_.compute(); });
+      speculator_.add_step(cycle_.planned(), clock_() - begun);
       heartbeat_.end_step();
       hand_out();
       queues.lock();
@@ -324,7 +328,10 @@ void EngineCore::take_output(double now) {
     Status committed = or_out_of_memory("the answer cannot be kept", [&] {
       if (!gain.prompt_logprobs.empty())
         gain.request.response->add_prompt_logprobs(gain.prompt_logprobs_begin, gain.prompt_logprobs);
-      if (!gain.tokens.empty()) writer_.commit(gain.request, cycle_.output(), gain.tokens, now);
+      if (!gain.tokens.empty()) {
+        const int32_t right = writer_.commit(gain.request, cycle_.output(), gain.tokens, gain.guessed, now);
+        speculator_.judge(gain.request, gain.guessed, right);
+      }
       if (!gain.request.finished() && gain.request.grammar != nullptr && gain.request.grammar->is_due())
         masks_.post(gain.request);
       if (!gain.embedding.empty()) writer_.give_pooled(gain.request, gain.embedding);
@@ -369,6 +376,7 @@ void EngineCore::publish_stats() {
                   .preemptions = scheduler_.stats().preemptions,
                   .corrupted = writer_.corrupted(),
                   .step_tokens = step_tokens_,
+                  .speculation = speculator_.stats(),
                   .prefix_query_tokens = cache.stats().query_tokens,
                   .prefix_hit_tokens = cache.stats().hit_tokens,
                   .kv_blocks_total = cache.block_count(),

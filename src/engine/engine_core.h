@@ -23,6 +23,7 @@
 #include "engine/kv_journal.h"
 #include "engine/mask_threads.h"
 #include "engine/spare_memory.h"
+#include "engine/speculation/speculator.h"
 #include "engine/step_cycle.h"
 #include "sched/scheduler.h"
 
@@ -34,6 +35,7 @@ struct EngineLimits {
   int64_t most_adapters = lora::kAnyNumber;
   int64_t max_waiting_tokens = 0;  // of prompts; 0 = none
   int32_t kv_event_batches = 0;    // that wait to be read; 0: no journal is kept
+  bool speculates = true;          // tokens are guessed, where the model has no states
 };
 
 class EngineCore {
@@ -126,6 +128,7 @@ class EngineCore {
   bool starved_ = false;                                // the last plan was empty: everybody waits for adapters
   Flow seen_flow_ = Flow::kRuns;                        // in this turn
   StepCycle cycle_;
+  Speculator speculator_;
   AnswerWriter writer_;
   MaskThreads masks_;
   const bool devices_work_beside_;  // hand_out() is called by the executor when it waits

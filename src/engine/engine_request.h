@@ -15,6 +15,7 @@
 #include "engine/pooling.h"
 #include "engine/response.h"
 #include "engine/sampling_rule.h"
+#include "engine/speculation/guesser.h"
 #include "engine/thought_budget.h"
 #include "sched/request.h"
 
@@ -39,6 +40,7 @@ struct EngineRequest : sched::Request {
   std::shared_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none. A mask thread may have it longer than we
 
   bool is_held = false;  // it came while the engine pauses, and is taken in when it goes on
+  Guesser guesser;  // Speculator's
 
   std::optional<ThoughtBudget> thoughts;  // which end in time; none: when the model ends them
 

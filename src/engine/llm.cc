@@ -252,7 +252,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   const EngineLimits limits{.adapter_budget_bytes = facts.adapter_bytes,
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens,
-                            .kv_event_batches = options.kv_event_batches};
+                            .kv_event_batches = options.kv_event_batches,
+                            .speculates = options.speculative != "off"};
   engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits);
   CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));

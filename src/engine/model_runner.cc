@@ -30,7 +30,7 @@ ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& mode
       model_(model),
       lora_(lora),
       sampler_(ctx, model.vocab_size() + max_own_tokens),
-      device_sampler_(ctx, model.vocab_size() + max_own_tokens, max_items),
+      device_sampler_(ctx, model.vocab_size() + max_own_tokens, std::min(max_items * kMostLogitsRows, max_tokens)),
       kv_parts_(std::move(kv_parts)),
       groups_(std::accumulate(kv_parts_.begin(), kv_parts_.end(), 0)),
       placed_groups_(groups_.size()) {
@@ -41,9 +41,8 @@ ModelRunner::ModelRunner(const platform::Context& ctx, const models::Model& mode
     group.sequences.reserve(max_items);
   }
   step_requests_.reserve(max_items);
-  sampled_places_.reserve(max_items);
-  sampled_rows_.reserve(max_items);
-  host_rows_.reserve(max_items);
+  for (auto* rows : {&sampled_rows_, &host_rows_}) rows->reserve(max_items * kMostLogitsRows);
+  sampled_places_.reserve(max_items * kMostLogitsRows);
   slice_places_.reserve(kLogitsSliceRows);
 }
 

@@ -10,7 +10,9 @@ namespace {
 class SteadyStateTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
-  const auto llm = load_or_die(tiny_options(GetParam()));
+  auto options = tiny_options(GetParam());
+  options.speculative = "off";
+  const auto llm = load_or_die(options);
   std::vector<std::unique_ptr<ResponseStream>> streams;
   for (uint32_t i = 0; i < 8; ++i) {
     auto request = greedy_request(random_prompt(10 + static_cast<int>(i), i), 400);
@@ -24,10 +26,27 @@ TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
   expect_no_allocations(*llm, 8);
 }
 
+TEST(SteadyState, GuessedTokensAllocateNothing) {
+  const auto llm = load_or_die(tiny_options());
+  std::vector<std::unique_ptr<ResponseStream>> streams;
+  for (uint32_t i = 0; i < 4; ++i) {
+    auto request = greedy_request(random_prompt(10 + static_cast<int>(i), i), 480);
+    request.sampling.logprobs.reset();
+    request.sampling.temperature = 0.8f;
+    request.sampling.allowed_token_ids = {5, 6, 7};  // of which some are guessed right
+    auto stream = llm->submit(std::move(request));
+    ASSERT_TRUE(stream.ok()) << stream.status().to_string();
+    streams.push_back(std::move(*stream));
+  }
+  expect_no_allocations(*llm, 4);
+  EXPECT_GT(llm->stats().speculation.right, 0);
+}
+
 // Of a mixture: each adapter's rows meet the experts of their own choice.
 TEST(SteadyState, ExpertsOfAdaptersAllocateNothing) {
   const AdapterFiles files("tiny-qwen3moe");
   EngineOptions options = tiny_options("tiny-qwen3moe");
+  options.speculative = "off";
   const std::vector<std::string> names{"a", "b", "c"};
   for (size_t i = 0; i < names.size(); ++i) options.adapters.push_back({names[i], files.write(names[i], 4, i + 1)});
   const auto llm = load_or_die(options);

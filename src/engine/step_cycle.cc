@@ -32,6 +32,7 @@ StepGain StepCycle::gain_of(size_t item, Taken& taken) {
   const StepItem& asked = input_writer_.input().items[item];
   const StepGain gain{static_cast<EngineRequest&>(*planned().items()[item].request),
                       std::span(output_.tokens).subspan(taken.tokens, has.token_count),
+                      planned().items()[item].draft_count,
                       asked.prompt_logprobs_begin,
                       std::span(output_.prompt_logprobs).subspan(taken.prompt_logprobs, has.prompt_logprobs_count),
                       asked.first_token + asked.token_count - has.row_logits_count,

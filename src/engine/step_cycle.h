@@ -17,6 +17,7 @@ namespace choral::engine {
 struct StepGain {
   EngineRequest& request;
   std::span<SampledToken> tokens;
+  int32_t guessed = 0;                // of the request's guesses the step computed so many: as many tokens may be void
   int32_t prompt_logprobs_begin = 0;  // the position that the first of them speaks of
   std::span<PositionLogprobs> prompt_logprobs;
   int32_t row_logits_begin = 0;  // the position of the first of these rows

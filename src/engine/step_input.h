@@ -34,6 +34,9 @@ struct ListUpdate {
   int32_t count = 0;
 };
 
+// Of one request in a step, rows that give a token: the last known one, and guesses behind it.
+inline constexpr int32_t kMostLogitsRows = 13;
+
 // The rows of one request: its tokens from position first_token on.
 struct StepItem {
   uint64_t id = 0;

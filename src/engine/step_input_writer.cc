@@ -53,7 +53,7 @@ void StepInputWriter::add(const sched::PlanItem& item) {
   out.token_count = item.token_count;
   out.first_row = item.first_row;
   out.wants_embedding = item.needs_logits && request.pooling != Pooling::kNone;
-  out.logits_count = item.needs_logits && !out.wants_embedding ? 1 : 0;
+  out.logits_count = item.needs_logits && !out.wants_embedding ? 1 + item.draft_count : 0;
   if (item.needs_prompt_logprobs) {
     // The last prompt token's logits speak of an output. What a preempted request computes again has been said.
     const int32_t end = std::min(item.first_token + item.token_count, request.prompt_count - 1);
@@ -63,6 +63,9 @@ void StepInputWriter::add(const sched::PlanItem& item) {
   if (request.wants_row_logits) out.row_logits_count = item.token_count;
   if (out.logits_count > 0) add_mask(request, out);
   out.tokens = add_tail(request.tokens, request.told_tokens, input_.token_ids);
+  const auto guesses = request.guessed().first(item.draft_count);
+  input_.token_ids.insert(input_.token_ids.end(), guesses.begin(), guesses.end());
+  out.tokens.count += item.draft_count;  // which the next step's tokens take the place of
   for (auto& table : request.block_tables) {
     input_.block_updates.push_back(add_tail(table.ids(), table.unchanged(), input_.block_ids));
     table.mark_read();

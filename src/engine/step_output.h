@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "choral/types.h"
+#include "engine/step_input.h"
 #include "kernels/sampling/sampling.h"
 
 namespace choral::engine {
@@ -42,7 +43,7 @@ struct StepOutput {
 
   void reserve(int64_t max_items) {
     items.reserve(max_items);
-    tokens.reserve(max_items);
+    tokens.reserve(max_items * kMostLogitsRows);
   }
   void clear() {
     items.clear();

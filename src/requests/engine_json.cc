@@ -86,6 +86,7 @@ constexpr std::array kOptions{
     CHORAL_OPTION(queue_timeout_s),
     CHORAL_OPTION(enable_prefix_caching),
     CHORAL_OPTION(enable_chunked_prefill),
+    CHORAL_OPTION(speculative),
     CHORAL_OPTION(scheduling_policy),
     CHORAL_OPTION(seed),
     CHORAL_OPTION(chat_template),
@@ -195,7 +196,7 @@ Json counted_json(const Counted<Bounds>& counted, const char* what) {
 }
 
 Json stats_json(const EngineStats& s) {
-  static_assert(member_count<EngineStats>() == 21, "a member of EngineStats is missing below");
+  static_assert(member_count<EngineStats>() == 22, "a member of EngineStats is missing below");
   return {{"running", s.running},
           {"waiting", s.waiting},
           {"waiting_tokens", s.waiting_tokens},
@@ -205,6 +206,11 @@ Json stats_json(const EngineStats& s) {
           {"preemptions", s.preemptions},
           {"corrupted", s.corrupted},
           {"step_tokens", counted_json(s.step_tokens, "steps")},
+          {"speculation",
+           {{"drafts", s.speculation.drafts},
+            {"guessed", s.speculation.guessed},
+            {"right", s.speculation.right},
+            {"right_at", s.speculation.right_at}}},
           {"prefix_query_tokens", s.prefix_query_tokens},
           {"prefix_hit_tokens", s.prefix_hit_tokens},
           {"kv_blocks_total", s.kv_blocks_total},

@@ -4,6 +4,7 @@
 // Engine thread only, once added.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -44,6 +45,11 @@ struct Request {
   bool wants_prompt_logprobs = false;  // every prompt token is computed: no cached prefix is used
   bool computes_all = false;           // the same for another reason
   bool sits_out = false;               // in no step until the caller takes it back; changed between steps
+  // Guesses of the tokens behind the known ones: computed beside the last of these where a step has room. Fewer than max_length
+  // leaves room for. commit() keeps those that came true, and the others are forgotten; changed between steps.
+  static constexpr int32_t kMostGuesses = 12;
+  std::array<int32_t, kMostGuesses> guesses = {};
+  int32_t guess_count = 0;
   std::optional<cache::PrefixRoot> prefix_root;  // names the KV's origin; nullopt: shares nothing with anybody
   // With activation_token > 0, prefix_root is the base's and this one the adapter's.
   std::optional<cache::PrefixRoot> activated_root;
@@ -71,6 +77,7 @@ struct Request {
   cache::PrefixChain prefix_chain;
 
   std::span<const int32_t> prompt() const { return std::span(tokens).first(prompt_count); }
+  std::span<const int32_t> guessed() const { return std::span(guesses).first(guess_count); }
   std::span<const int32_t> output() const { return std::span(tokens).subspan(prompt_count); }
   int32_t token_count() const { return static_cast<int32_t>(tokens.size()); }
   int32_t output_count() const { return token_count() - prompt_count; }

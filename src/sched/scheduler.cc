@@ -55,6 +55,7 @@ void Scheduler::schedule(StepPlan& plan) {
   plan_prefills(plan);
   // Blocks are short when somebody was just preempted: admitting now would only bring on the next preemption.
   if (stats_.preemptions == preemptions_before) plan_waiting(plan);
+  plan_drafts(plan);
   plan.group();
   plan_in_flight_ = !plan.empty();
 }
@@ -79,6 +80,18 @@ void Scheduler::plan_decodes(StepPlan& plan) {
       CHORAL_CHECK(running_.size() > 1, "a request that fits alone found no block although it is alone");
       ++stats_.pauses;  // keeps its blocks and computed tokens until others finish or need them
     }
+  }
+}
+
+// What nobody else needs, of rows and of blocks.
+void Scheduler::plan_drafts(StepPlan& plan) {
+  if (states_.wanted()) return;  // a state has no way back from what did not come true
+  for (PlanItem& item : plan.items()) {
+    Request& request = *item.request;
+    const int32_t count = item.is_decode ? std::min(request.guess_count, budget_left(plan)) : 0;
+    if (count == 0) continue;
+    CHORAL_CHECK(request.token_count() + count < request.max_length, "guesses leave room for the token behind them");
+    if (cache_.grow(request.block_tables, request.computed_count, request.token_count() + count)) plan.add_draft(item, count);
   }
 }
 
@@ -160,7 +173,7 @@ void Scheduler::end_step(const StepPlan& plan, bool computed) {
     CHORAL_CHECK(request.in_flight, "a plan ended that is not the last one of schedule()");
     request.in_flight = false;
     if (states_.wanted()) move_state(item, computed);
-    if (computed) set_computed(request, request.computed_count + item.token_count);
+    if (computed) set_computed(request, request.computed_count + item.token_count - item.draft_count);
     if (request.finished()) retire(request);
   }
 }
@@ -193,7 +206,7 @@ void Scheduler::extend_prefix_chain(Request& request) {
                               request.tokens, cache_.block_tokens());
 }
 
-void Scheduler::commit(Request& request, std::span<const int32_t> accepted) {
+int32_t Scheduler::commit(Request& request, std::span<const int32_t> accepted, int32_t guessed) {
   CHORAL_CHECK(request.status == RequestStatus::kRunning && !request.in_flight && request.remaining() == 0,
                "tokens are accepted for a running request whose tokens are all computed");
   CHORAL_CHECK(std::ssize(accepted) <= request.max_length - request.token_count(),
@@ -202,6 +215,15 @@ void Scheduler::commit(Request& request, std::span<const int32_t> accepted) {
   request.tokens.insert(request.tokens.end(), accepted.begin(), accepted.end());
   request.last_progress_step = step_;
   FairShare::charge(request.share, kOutputWeight * std::ssize(accepted));
+  if (guessed == 0) return 0;
+  const auto guesses = request.guessed().first(guessed);
+  const auto right = static_cast<int32_t>(std::mismatch(guesses.begin(), guesses.end(), accepted.begin(), accepted.end()).first -
+                                          guesses.begin());
+  set_computed(request, request.computed_count + right);
+  if (right > 0) share(request);
+  const int64_t held = cache_.truncate(request.block_tables, request.computed_count);
+  CHORAL_CHECK(held == request.computed_count, "what did not come true is cut off, and no more");
+  return right;
 }
 
 void Scheduler::finish(Request& request, FinishReason reason) {

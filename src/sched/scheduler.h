@@ -85,8 +85,9 @@ class Scheduler {
 
   // The tokens that follow the known ones of a running request, which are all computed: one, or several at once, which the next
   // steps compute as a chunk. No more than max_length has room for; finish it yourself when at_length_limit(). What they were
-  // drawn from is shared.
-  void commit(Request& request, std::span<const int32_t> accepted);
+  // drawn from is shared. The step computed `guessed` guesses too (PlanItem::draft_count): those that the accepted tokens begin
+  // with are computed already. Says how many those are.
+  int32_t commit(Request& request, std::span<const int32_t> accepted, int32_t guessed = 0);
 
   // Ends a request wherever it is. While its step runs, its blocks are kept until on_computed()/abandon(). The first reason
   // stays: finishing a finished request does nothing.
@@ -120,6 +121,7 @@ class Scheduler {
   Status check_fits(const Request& request) const;
   void plan_decodes(StepPlan& plan);
   void plan_prefills(StepPlan& plan);
+  void plan_drafts(StepPlan& plan);
   bool has_blocks(const Request& request) const;
   void plan_waiting(StepPlan& plan);
   bool admit_waiting(StepPlan& plan);

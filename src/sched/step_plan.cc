@@ -40,6 +40,16 @@ PlanItem& StepPlan::add(Request& request, int32_t token_count) {
   return items_.back();
 }
 
+void StepPlan::add_draft(PlanItem& item, int32_t count) {
+  CHORAL_CHECK(item.is_decode && count > 0 && count <= item.request->guess_count, "guesses follow the token sampled last");
+  item.is_decode = false;
+  --decode_tokens_;
+  item.draft_count = count;
+  item.token_count += count;
+  if (item.base_tokens > 0) item.base_tokens = item.token_count;  // what is sampled lies behind any activation
+  total_tokens_ += count;
+}
+
 void StepPlan::group() {
   const auto key = [](const PlanItem& item) {
     return item.base_tokens == item.token_count ? kBaseKey : item.request->adapter_key;

@@ -25,6 +25,7 @@ struct PlanItem {
   int32_t new_prompt_tokens = 0;       // prompt tokens that no earlier step had: from request->prompt_done_count on
   bool needs_prompt_logprobs = false;  // wanted, and some of its prompt tokens are new
   bool is_decode = false;              // just the one token sampled last
+  int32_t draft_count = 0;             // the last so many tokens are guesses, and each gives one too
   // Where layers keep a state: the rows begin with that of state_from (kNoSlot: of nothing). That behind the first kept_rows of
   // them, if any, goes to kept_slot, and that behind the others, if any, to the request's own.
   int32_t state_from = cache::kNoSlot, kept_slot = cache::kNoSlot;
@@ -38,6 +39,7 @@ class StepPlan {
 
   bool empty() const { return items_.empty(); }
   std::span<const PlanItem> items() const { return items_; }
+  std::span<PlanItem> items() { return items_; }
   // The adapters' rows, ascending; ids are adapter keys. Rows in none are the base's.
   std::span<const lora::LoRASegment> segments() const { return segments_; }
   int32_t total_tokens() const { return total_tokens_; }
@@ -47,6 +49,8 @@ class StepPlan {
 
   // The scheduler's side: add the items in order of urgency, then group().
   PlanItem& add(Request& request, int32_t token_count);
+  // … and, to an item with the last known token, the first `count` of the request's guesses.
+  void add_draft(PlanItem& item, int32_t count);
   void group();
 
  private:

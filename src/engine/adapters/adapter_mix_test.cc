@@ -140,7 +140,9 @@ TEST_F(AdapterMixTest, PreemptedAndResumed) {
 }
 
 TEST_F(AdapterMixTest, SteadyStateAllocatesNothing) {
-  const auto llm = load_or_die(*options_);
+  auto options = *options_;
+  options.speculative = "off";
+  const auto llm = load_or_die(options);
   std::vector<std::unique_ptr<ResponseStream>> streams;
   const std::vector<std::vector<AdapterUse>> uses = {{}, {{"a"}}, {{"b"}}, {{"a", 0.5f}, {"c"}}};
   for (uint32_t i = 0; i < 8; ++i) {

@@ -122,6 +122,15 @@ void add_residency(Families& out, std::span<const AdapterInfo> adapters, int64_t
   out.gauge("vllm:max_gpu_lora_adapters", "The most adapters in memory at a time.", static_cast<double>(max_lora));
 }
 
+void add_speculation(Families& out, const SpeculationStats& stats) {
+  out.counter("vllm:spec_decode_num_drafts_total", "Steps of answers with guessed tokens.", stats.drafts);
+  out.counter("vllm:spec_decode_num_draft_tokens_total", "Tokens that were guessed.", stats.guessed);
+  out.counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.", stats.right);
+  for (size_t i = 0; i < stats.right_at.size(); ++i)
+    out.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Guessed tokens that were right, by their place.",
+                stats.right_at[i], {{"position", std::to_string(i)}});
+}
+
 double share(int64_t part, int64_t whole) { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
 
 void add_adapters(Families& out, const EngineView& view) {
@@ -196,6 +205,7 @@ std::vector<MetricFamily> engine_families(const EngineView& view, const EngineFa
   out.counter("vllm:corrupted_requests_total", "Answers that ended because their logits were no numbers.", stats.corrupted);
   out.histogram("vllm:iteration_tokens_total", "Tokens of a step: those of prompts that it computes, and those that it gives.",
                 stats.step_tokens);
+  add_speculation(out, stats.speculation);
   out.counter("vllm:num_preemptions_total", "Answers that gave their place back and started again.", stats.preemptions);
 
   out.counter("choral:engine_steps_total", "Steps of the engine: a figure that stands still while requests run is a fault.",
