@@ -89,6 +89,8 @@ nb::dict stats_of(const EngineStats& stats) {
   out["generated_tokens"] = stats.generated_tokens;
   out["preemptions"] = stats.preemptions;
   out["corrupted"] = stats.corrupted;
+  out["guessed_tokens"] = stats.speculation.guessed;
+  out["right_guesses"] = stats.speculation.right;
   out["prefix_query_tokens"] = stats.prefix_query_tokens;
   out["prefix_hit_tokens"] = stats.prefix_hit_tokens;
   out["kv_blocks_total"] = stats.kv_blocks_total;

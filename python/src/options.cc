@@ -64,6 +64,7 @@ void bind_options(nb::module_& m) {
       .def_rw("queue_timeout_s", &EngineOptions::queue_timeout_s)
       .def_rw("enable_prefix_caching", &EngineOptions::enable_prefix_caching)
       .def_rw("enable_chunked_prefill", &EngineOptions::enable_chunked_prefill)
+      .def_rw("speculative", &EngineOptions::speculative)
       .def_rw("scheduling_policy", &EngineOptions::scheduling_policy)
       .def_rw("seed", &EngineOptions::seed)
       .def_rw("chat_template", &EngineOptions::chat_template)

@@ -20,8 +20,8 @@ NOT_BOUND = {
     "SamplingParams": set(),
     # messages_json says more; embeddings' truncation has one side; answers go on elsewhere by the server
     "Request": {"messages", "truncation_side", "thought_limit", "given", "given_prompt", "given_adapters"},
-    # of programs that are built with the engine
-    "EngineOptions": {"layer_overrides", "platform", "worker_cls", "adapter_generations", "on_progress"},
+    # of programs that are built with the engine, and of servers
+    "EngineOptions": {"layer_overrides", "platform", "worker_cls", "adapter_generations", "adapter_places", "kv_event_batches", "on_progress"},
 }
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
