@@ -6,13 +6,12 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import time
 
 MODEL = "tiny"
-TRIES, PAUSE_S = 1200, 0.1  # how often something is looked for that comes in time on any machine
+TRIES, PAUSE_S = 3000, 0.1  # how often something is looked for that comes in time on any machine
 
 
 class Process:
@@ -34,10 +33,6 @@ class Process:
                 break
             time.sleep(PAUSE_S)
         raise AssertionError(f"{self.process.args} gave up, or was not ready:\n{self.told()}")
-
-    def end(self, sign=signal.SIGTERM):
-        self.process.send_signal(sign)
-        return self.process.wait(TRIES * PAUSE_S)
 
     def __enter__(self):
         return self

@@ -44,6 +44,9 @@ class Context:
     def id(self):
         return self.own_id
 
+    def is_stopped(self):
+        return self.stopped.done()
+
     def async_killed_or_stopped(self):
         return self.stopped
 
@@ -220,6 +223,23 @@ class Answers(package.PackageTest):
 
         async def tokens_of(worker, request):
             return [token async for chunk in worker.generate(request, Context()) for token in chunk["token_ids"]]
+
+        self.run_with_worker(use)
+
+    def test_one_that_leaves_or_is_given_up_before_its_answer_begins_makes_none(self):
+        async def use(llm, worker):
+            moved = {"token_ids": PROMPT + [1, 2], "migration_link": link_of("id", None, PROMPT), "output_options": {"prompt_logprobs": 1}}
+            context = Context()
+            asked = asyncio.create_task(anext(worker.generate({**moved, "stop_conditions": self.LONG}, context)))
+            await asyncio.sleep(0)  # in the log-probabilities of the prompt
+            context.stopped.set_result(True)
+            with self.assertRaises(StopAsyncIteration):
+                await asked
+            asked = asyncio.create_task(anext(worker.generate({**moved, "stop_conditions": self.LONG}, Context())))
+            await asyncio.sleep(0)
+            await worker.leave()
+            with self.raises(EngineShutdown, "goes on at another one"):
+                await asked
 
         self.run_with_worker(use)
 

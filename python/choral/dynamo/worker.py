@@ -62,37 +62,42 @@ class Worker:
     async def _answer(self, question: Question, own_id: str, context: Any) -> AsyncIterator[dict[str, Any]]:
         adapter = None if question.name in ("", self._name) else question.name
         link = link_of(context.id(), context.trace_id, question.prompt)
-        made, is_moving = 0, False
-        of_prompt = await self._prompt_logprobs(question, adapter) if question.given else None
-        outputs = self._llm.generate(
-            question.whole, question.params, own_id, lora_request=adapter, priority=question.priority, delta=True
-        )
-        async for output in outputs:
-            of_prompt = output.prompt_logprobs or of_prompt
-            for news in output.outputs:
-                self._check_tokens(news, question)
-                made += len(news.token_ids)
-                if self._is_leaving and news.finish_reason == "abort":
-                    news.finish_reason, is_moving = None, True
-                if news.stop_reason in self._ends:
-                    news.stop_reason = None  # it says which of a request's own words ended the answer
-                chunk = {**chunk_of(news, self._llm.token_bytes), "worker_trace_link": link}
-                if output.finished and not is_moving:
-                    chunk["completion_usage"] = usage(output, len(question.prompt), len(question.given) + made)
+        of_prompt = await self._prompt_logprobs(question, own_id, adapter) if question.given else None
+        made, ended = 0, 0
+        if not (self._is_leaving or context.is_stopped()):
+            outputs = self._llm.generate(
+                question.whole, question.params, own_id, lora_request=adapter, priority=question.priority, delta=True
+            )
+            async for output in outputs:
+                of_prompt = output.prompt_logprobs or of_prompt
+                chunks = []
+                for news in output.outputs:
+                    self._check_tokens(news, question)
+                    made += len(news.token_ids)
+                    if self._is_leaving and news.finish_reason == "abort":
+                        news.finish_reason = None
+                    ended += news.finish_reason is not None
+                    if news.stop_reason in self._ends:
+                        news.stop_reason = None  # it says which of a request's own words ended the answer
+                    chunks.append({**chunk_of(news, self._llm.token_bytes), "worker_trace_link": link})
+                if ended == question.params.n and output.finished:
+                    chunks = chunks or [{"token_ids": [], "index": 0}]
+                    chunks[-1]["completion_usage"] = usage(output, len(question.prompt), len(question.given) + made)
                     if of_prompt is not None:
-                        chunk["engine_data"] = prompt_logprobs(of_prompt)
-                yield chunk
-        if is_moving:
+                        chunks[-1]["engine_data"] = prompt_logprobs(of_prompt)
+                for chunk in chunks:
+                    yield chunk
+        if self._is_leaving and ended < question.params.n:
             raise EngineShutdown("this worker is shutting down; the answer goes on at another one")
 
-    async def _prompt_logprobs(self, question: Question, adapter: str | None) -> Logprobs | None:
+    async def _prompt_logprobs(self, question: Question, own_id: str, adapter: str | None) -> Logprobs | None:
         """Of a prompt whose answer began at another worker, which would have told them at the end. The engine tells them with an
         answer's first token, so one is made for them."""
         if question.params.prompt_logprobs is None:
             return None
         params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=question.params.prompt_logprobs)
         prompt = {"prompt_token_ids": question.prompt, "cache_salt": question.cache_salt}
-        async for output in self._llm.generate(prompt, params, lora_request=adapter, priority=question.priority):
+        async for output in self._llm.generate(prompt, params, own_id, lora_request=adapter, priority=question.priority):
             told = output.prompt_logprobs
         return told
 
@@ -106,6 +111,8 @@ class Worker:
 
     async def finish(self, limit_s: float) -> None:
         """Until no request is in flight, but not longer."""
+        if self._idle.is_set():
+            return
         try:
             await asyncio.wait_for(self._idle.wait(), limit_s)
         except (TimeoutError, asyncio.TimeoutError):
