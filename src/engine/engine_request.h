@@ -40,7 +40,7 @@ struct EngineRequest : sched::Request {
   std::shared_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none. A mask thread may have it longer than we
 
   bool is_held = false;  // it came while the engine pauses, and is taken in when it goes on
-  Guesser guesser;  // Speculator's
+  Guesser guesser;       // Speculator's
 
   std::optional<ThoughtBudget> thoughts;  // which end in time; none: when the model ends them
 
