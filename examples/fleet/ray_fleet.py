@@ -50,7 +50,7 @@ def main(model, adapter_root=None):
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="warning",
+    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="warning",
              runtime_env={"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}})
     try:
         serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})

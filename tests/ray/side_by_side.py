@@ -91,7 +91,7 @@ class LocalFleet(fleet_of_three.Fleet):
         self.port = fleet_of_three.free_port()
         self.cluster = type("Cluster", (), {"shutdown": staticmethod(lambda: None)})
         fleet_of_three.USER.clear()
-        ray.init(num_cpus=4, log_to_driver=False, logging_level="warning", include_dashboard=False,
+        ray.init("local", num_cpus=4, log_to_driver=False, logging_level="warning", include_dashboard=False,
                  runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}})
         serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": self.port})
         self.run()
