@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "answer_layout.h"
+#include "base/clock.h"
 #include "base/machine_facts.h"
 #include "command.h"
 #include "engine_flags.h"
@@ -28,6 +29,7 @@ using tools::StepTimer;
 
 constexpr int kMostReplicas = 1024;
 constexpr int kMostTimedAdapters = 32;
+constexpr double kMostSeconds = 15;  // that steps of one size may take; of larger ones none is timed then
 
 struct PlanFlags {
   EngineFlags engine;
@@ -71,17 +73,18 @@ Status check_flags(PlanFlags& f) {
   return {};
 }
 
-// As many as run together at most, and some fewer; those that have room here.
-std::vector<int> batches_to_time(const StepTimer& timer, const PlanFlags& f, int context, int steps) {
+// A few, up to as many as run together at most. What lies beyond what was timed goes on in a straight line.
+std::vector<int> batches_of(const PlanFlags& f) {
   std::vector<int> batches;
-  const int most = std::min(f.engine.options.max_num_seqs, StepTimer::kMaxBatch);
-  for (const int batch : {1, 4, 16, 64, 256}) {
-    const std::vector<int> next{std::min(batch, most)}, one{1};
-    if (batches.empty() || (next[0] > batches.back() && timer.check_room(next, one, context, steps).ok()))
-      batches.push_back(next[0]);
+  for (const int batch : {1, 4, 16, 64, StepTimer::kMaxBatch}) {
+    const int fits = std::min(batch, f.engine.options.max_num_seqs);
+    if (batches.empty() || fits > batches.back()) batches.push_back(fits);
   }
   return batches;
 }
+
+// Whether one that is `times` as large as the last, which began then, would be done in time.
+bool is_in_time(double begun, double times) { return (now_s() - begun) * times <= kMostSeconds; }
 
 // With adapters, each row's own; where there are fewer than rows, what one costs counts for each row.
 void add_decode(int batch, const std::vector<tools::StepTiming>& timings, int timed_adapters, StepCosts& costs) {
@@ -113,15 +116,22 @@ Status measure(StepTimer& timer, const PlanFlags& f, Progress& progress, Server&
     for (int i = 0; i < timed; ++i) casts.back().push_back(i + 1);
   }
   const int context = std::clamp(t.prompt_tokens + t.max_tokens / 2, 1, longest - steps - 32);
-  for (const int batch : batches_to_time(timer, f, context, steps)) {
+  int last = 1;
+  double begun = now_s();
+  for (const int batch : batches_of(f)) {
+    const std::vector<int> batches{batch}, prompt{1};
+    if (batch > 1 && (!timer.check_room(batches, prompt, context, steps).ok() || !is_in_time(begun, batch / last))) break;
     progress.update(fmt::format("decode, batch {}", batch), Progress::kUnknown);
+    begun = now_s();
     CHORAL_TRY(const auto timings, timer.decode(batch, context, steps, casts));
     add_decode(batch, timings, timed, server.costs);
+    last = batch;
   }
   const std::vector<StepTimer::Cast> of_prompts{timed > 0 ? StepTimer::Cast{1} : StepTimer::Cast{0}};
   server.costs.prefill.push_back({1, server.costs.decode[0].seconds});
   for (const int tokens : {32, 128, 512}) {
-    if (tokens > longest) break;
+    if (tokens > longest || (tokens > 32 && !is_in_time(begun, 4))) break;
+    begun = now_s();
     progress.update(fmt::format("prompt of {} tokens", tokens), Progress::kUnknown);
     CHORAL_TRY(const auto timings, timer.prefill(tokens, repeats, of_prompts));
     server.costs.prefill.push_back({tokens, timings[0].median_s});

@@ -260,9 +260,7 @@ TEST(OverlappedSteps, PiecesComeAfterAStepThatHadNoTime) {
 }
 
 TEST(OverlappedSteps, AllocateNothing) {
-  auto options = tiny_options();
-  options.speculative = "off";
-  auto engine = on_device({}, options);
+  auto engine = on_device({});
   std::vector<AdmittedRequest> admitted;
   for (uint32_t i = 0; i < 8; ++i) {
     auto request = greedy_request(random_prompt(10 + static_cast<int>(i), i), 400);

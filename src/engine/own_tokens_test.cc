@@ -26,10 +26,9 @@ constexpr char kTokens[] = R"({"added_tokens_decoder":{"4096":{"content":"<greek
 
 class OwnTokensTest : public ::testing::Test {
  protected:
-  std::unique_ptr<LLM> load(const char* speculative = "ngram") {
+  std::unique_ptr<LLM> load() {
     EngineOptions options = tiny_options();
     options.adapter_root = files_.root().string();
-    options.speculative = speculative;
     return load_or_die(options);
   }
   static Request named(const std::string& adapter, std::vector<int32_t> prompt = {5, 6, 7}) {
@@ -145,7 +144,7 @@ TEST_F(OwnTokensTest, AnswersAreTheSameBitsInAnyCompany) {
 
 TEST_F(OwnTokensTest, StepsAllocateNothing) {
   files_.write_own_tokens("own", kOwn);
-  const auto llm = load("off");
+  const auto llm = load();
   EXPECT_TRUE(answer(*llm, named("own")).status.ok());  // it is in memory
   std::vector<std::unique_ptr<ResponseStream>> streams;
   for (int i = 0; i < 4; ++i) {

@@ -41,6 +41,7 @@ class RowIndependenceTest : public ::testing::TestWithParam<Tested> {
     options.quantization = GetParam().quantization;
     options.kv_cache_dtype = GetParam().kv_cache_dtype;
     options.enable_prefix_caching = false;
+    options.speculative = "ngram";  // whether anything is guessed or not
     return options;
   }
   void expect_equal_alone(const EngineOptions& changed) const {

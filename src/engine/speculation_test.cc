@@ -5,6 +5,7 @@
 #include <random>
 
 #include "engine/adapters/adapter_files_test.h"
+#include "engine/guessing_engine_test.h"
 
 namespace choral::engine {
 namespace {
@@ -72,7 +73,6 @@ TEST_P(Speculation, TheSameBitsInFewerSteps) {
   options.max_num_batched_tokens = c.batched_tokens;
   options.max_model_len = 256;
   options.enable_prefix_caching = c.prefix_caching;
-  options.speculative = "off";
   if (c.blocks > 0) {
     const auto probe = load_or_die(options);
     options.kv_cache_bytes = probe->info().kv_cache_bytes / probe->stats().kv_blocks_total * c.blocks;
@@ -83,9 +83,8 @@ TEST_P(Speculation, TheSameBitsInFewerSteps) {
   for (int i = 0; i < 40; ++i) requests.push_back(drawn_request(random, adapters));
 
   const auto plain = load_or_die(options);
-  options.speculative = "ngram";
-  const auto guessing = load_or_die(options);
-  const auto wanted = plain->generate(requests), got = guessing->generate(requests);
+  auto guessing = guessing_engine(options);
+  const auto wanted = plain->generate(requests), got = guessing.generate(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE(i);
     expect_same_bits(wanted[i], got[i]);
@@ -96,7 +95,7 @@ TEST_P(Speculation, TheSameBitsInFewerSteps) {
       EXPECT_EQ(wanted[i].completions[n].stop_reason, got[i].completions[n].stop_reason);
     }
   }
-  const auto without = stats_at_rest(*plain), with = stats_at_rest(*guessing);
+  const auto without = stats_at_rest(*plain), with = stats_at_rest(guessing);
   EXPECT_EQ(without.speculation.guessed, 0);
   EXPECT_GT(with.speculation.right, 0);
   EXPECT_GT(with.speculation.guessed, with.speculation.right) << "some were wrong, and did no harm";
@@ -114,31 +113,32 @@ INSTANTIATE_TEST_SUITE_P(Models, Speculation,
                                            Case{"tiny-deepseek-v3"}));
 
 TEST(SpeculationOfStates, ModelsWithStatesDoNotGuess) {
-  auto options = tiny_options("tiny-granite-h");
-  const auto llm = load_or_die(options);
+  auto engine = guessing_engine(tiny_options("tiny-granite-h"));
   std::vector<int32_t> prompt;
   for (int i = 0; i < 60; ++i) prompt.push_back(5 + i % 4);
-  llm->generate({greedy_request(prompt, 40)});
-  EXPECT_EQ(stats_at_rest(*llm).speculation.guessed, 0);
+  ASSERT_TRUE(engine.generate({greedy_request(prompt, 40)}).front().status.ok());
+  EXPECT_EQ(stats_at_rest(engine).speculation.guessed, 0);
 }
 
 // What was computed of an answer is there for the next request, guessed or not.
 TEST(SpeculationOfPrefixes, AnAnswerIsFoundInTheCacheLikeOneWithoutGuesses) {
-  std::vector<int> cached;
-  for (const char* how : {"off", "ngram"}) {
-    auto options = tiny_options();
-    options.speculative = how;
-    const auto llm = load_or_die(options);
+  const auto cached_behind_an_answer = [](auto& engine) {
     std::vector<int32_t> prompt;
     for (int i = 0; i < 50; ++i) prompt.push_back(100 + i % 7);
-    auto answer = llm->generate({greedy_request(prompt, 150)}).front();
-    ASSERT_TRUE(answer.status.ok());
+    auto request = greedy_request(prompt, 150);
+    request.sampling.allowed_token_ids = {100, 101, 102};
+    const auto answer = engine.generate({request}).front();
+    EXPECT_TRUE(answer.status.ok()) << answer.status.to_string();
     prompt.insert(prompt.end(), answer.completions[0].token_ids.begin(), answer.completions[0].token_ids.end());
     prompt.push_back(3);
-    cached.push_back(llm->generate({greedy_request(prompt, 1)}).front().cached_tokens);
-  }
-  EXPECT_EQ(cached[0], cached[1]);
-  EXPECT_GT(cached[0], 150);
+    return engine.generate({greedy_request(prompt, 1)}).front().cached_tokens;
+  };
+  const auto plain = load_or_die(tiny_options());
+  auto guessing = guessing_engine(tiny_options());
+  const int cached = cached_behind_an_answer(*plain);
+  EXPECT_GT(cached, 150);
+  EXPECT_EQ(cached_behind_an_answer(guessing), cached);
+  EXPECT_GT(stats_at_rest(guessing).speculation.right, 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Invariant 8: a steady-state decode step, from scheduling to the text in the caller's response, allocates nothing.
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/allocation_test.h"
+#include "engine/guessing_engine_test.h"
 #include "engine/tiny_model_test.h"
 #include "support/tiny_models.h"
 
@@ -10,9 +11,7 @@ namespace {
 class SteadyStateTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
-  auto options = tiny_options(GetParam());
-  options.speculative = "off";
-  const auto llm = load_or_die(options);
+  const auto llm = load_or_die(tiny_options(GetParam()));
   std::vector<std::unique_ptr<ResponseStream>> streams;
   for (uint32_t i = 0; i < 8; ++i) {
     auto request = greedy_request(random_prompt(10 + static_cast<int>(i), i), 400);
@@ -27,26 +26,25 @@ TEST_P(SteadyStateTest, DecodeStepsAllocateNothing) {
 }
 
 TEST(SteadyState, GuessedTokensAllocateNothing) {
-  const auto llm = load_or_die(tiny_options());
-  std::vector<std::unique_ptr<ResponseStream>> streams;
+  auto engine = guessing_engine(tiny_options());
+  std::vector<AdmittedRequest> admitted;
   for (uint32_t i = 0; i < 4; ++i) {
     auto request = greedy_request(random_prompt(10 + static_cast<int>(i), i), 480);
     request.sampling.logprobs.reset();
     request.sampling.temperature = 5;
     request.sampling.allowed_token_ids = {5, 6, 7};  // nearly as dice: some are guessed right, and not many
-    auto stream = llm->submit(std::move(request));
-    ASSERT_TRUE(stream.ok()) << stream.status().to_string();
-    streams.push_back(std::move(*stream));
+    request.sampling.seed = i;
+    admitted.push_back(engine.read(std::move(request)));
   }
-  expect_no_allocations(*llm, 4);
-  EXPECT_GT(llm->stats().speculation.right, 0);
+  ASSERT_TRUE(engine.core().add_requests(admitted).ok());
+  expect_no_allocations(engine, 4);
+  EXPECT_GT(engine.stats().speculation.right, 0);
 }
 
 // Of a mixture: each adapter's rows meet the experts of their own choice.
 TEST(SteadyState, ExpertsOfAdaptersAllocateNothing) {
   const AdapterFiles files("tiny-qwen3moe");
   EngineOptions options = tiny_options("tiny-qwen3moe");
-  options.speculative = "off";
   const std::vector<std::string> names{"a", "b", "c"};
   for (size_t i = 0; i < names.size(); ++i) options.adapters.push_back({names[i], files.write(names[i], 4, i + 1)});
   const auto llm = load_or_die(options);

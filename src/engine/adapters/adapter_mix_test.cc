@@ -140,9 +140,7 @@ TEST_F(AdapterMixTest, PreemptedAndResumed) {
 }
 
 TEST_F(AdapterMixTest, SteadyStateAllocatesNothing) {
-  auto options = *options_;
-  options.speculative = "off";
-  const auto llm = load_or_die(options);
+  const auto llm = load_or_die(*options_);
   std::vector<std::unique_ptr<ResponseStream>> streams;
   const std::vector<std::vector<AdapterUse>> uses = {{}, {{"a"}}, {{"b"}}, {{"a", 0.5f}, {"c"}}};
   for (uint32_t i = 0; i < 8; ++i) {

@@ -1,0 +1,18 @@
+// An engine that guesses whenever it can: by its clock each step takes the same time, however many rows it has. Tests only.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "engine/assembled_engine_test.h"
+
+namespace choral::engine {
+
+inline AssembledEngine guessing_engine(EngineOptions options) {
+  options.speculative = "ngram";
+  const auto ticks = std::make_shared<std::atomic<int64_t>>(0);
+  return {std::move(options), AssembledEngine::one_worker, [ticks] { return 1e-3 * static_cast<double>(++*ticks); }};
+}
+
+}  // namespace choral::engine
