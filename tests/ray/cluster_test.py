@@ -173,7 +173,7 @@ class ClusterTest(unittest.TestCase):
         streams.wait_until_begun()
         FLEET.cluster.remove_node(doomed, allow_graceful=False)
         self.check(streams, asked)
-        self.assertNotIn(doomed.node_id, {replica["node_id"] for replica in FLEET.wait_for(3)})
+        self.assertNotIn(doomed.node_id, {replica["node_id"] for replica in FLEET.wait_for(2)})
 
     def serve_run(self, *arguments):
         program = pathlib.Path(sys.executable).parent / "serve"
