@@ -1,0 +1,73 @@
+// Guessed tokens in a step: what comes true of them is computed, the rest leaves nothing behind.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "sched/scheduler.h"
+
+namespace choral::sched {
+namespace {
+
+class SchedulerDraft : public ::testing::Test {
+ protected:
+  SchedulerDraft() {
+    auto request = std::make_unique<Request>();
+    request->id = 1;
+    request->tokens = {5, 6, 7};
+    request->max_tokens = 20;
+    request_ = request.get();
+    EXPECT_TRUE(scheduler_.add(std::move(request)).ok());
+    step();
+    scheduler_.commit(*request_, std::vector<int32_t>{10});
+  }
+  static SchedulerConfig config() {
+    SchedulerConfig config;
+    config.max_num_seqs = 2;
+    config.max_num_batched_tokens = 6;
+    config.max_model_len = 100;
+    config.max_waiting = 2;
+    return config;
+  }
+  void guess(const std::vector<int32_t>& tokens) {
+    std::copy(tokens.begin(), tokens.end(), request_->guesses.begin());
+    request_->guess_count = static_cast<int32_t>(tokens.size());
+  }
+  // How many guesses it had room for.
+  int32_t step() {
+    scheduler_.schedule(plan_);
+    EXPECT_EQ(plan_.items().size(), 1U);
+    const int32_t drafts = plan_.items()[0].draft_count;
+    scheduler_.on_computed(plan_);
+    return drafts;
+  }
+
+  Scheduler scheduler_{config(), {.blocks = 8, .block_tokens = 4}};
+  StepPlan plan_;
+  Request* request_ = nullptr;
+};
+
+TEST_F(SchedulerDraft, WhatCameTrueIsComputedAndTheBlocksOfTheRestAreFree) {
+  guess({11, 12, 13, 14, 15});
+  EXPECT_EQ(step(), 5);
+  EXPECT_EQ(scheduler_.cache().free_blocks(), 8 - 3) << "nine tokens have a place";
+  EXPECT_EQ(scheduler_.commit(*request_, std::vector<int32_t>{11, 99}, 5), 1);
+  EXPECT_EQ(request_->computed_count, 5);
+  EXPECT_EQ(request_->remaining(), 1);
+  EXPECT_EQ(scheduler_.cache().free_blocks(), 8 - 2);
+}
+
+TEST_F(SchedulerDraft, AllMayComeTrue) {
+  guess({11, 12});
+  EXPECT_EQ(step(), 2);
+  EXPECT_EQ(scheduler_.commit(*request_, std::vector<int32_t>{11, 12, 13}, 2), 2);
+  EXPECT_EQ(request_->computed_count, 6);
+  EXPECT_EQ(request_->remaining(), 1);
+}
+
+TEST_F(SchedulerDraft, GuessesTakeNoMoreRowsThanAreLeft) {
+  guess({11, 12, 13, 14, 15, 16, 17, 18});
+  EXPECT_EQ(step(), 5) << "of a step's six tokens one is known";
+}
+
+}  // namespace
+}  // namespace choral::sched
