@@ -17,7 +17,7 @@
 #include "output_file.h"
 #include "progress.h"
 #include "terminal_text.h"
-#include "tools/step_timer.h"
+#include "timed_model.h"
 
 namespace choral::apps {
 namespace {
@@ -28,10 +28,7 @@ using tools::StepTimer;
 
 const std::vector<StepTimer::Cast> kBaseOnly{{0}};
 
-struct BenchFlags {
-  EngineFlags engine;
-  std::string synthetic;
-  std::string format = "bf16";
+struct BenchFlags : TimedModelFlags {
   std::vector<int> batch;    // none: the usual ones
   std::vector<int> prefill;  // none: the usual lengths
   int context = 64;
@@ -181,19 +178,10 @@ Status run(BenchFlags flags) {
   if (flags.batch.empty()) flags.batch = flags.quick ? std::vector{1, 8} : std::vector{1, 8, 32};
   const int steps = flags.steps.value_or(flags.quick ? 4 : 20);
   CHORAL_RETURN_IF_ERROR(check_flags(flags));
-  tools::StepTimerOptions options;
-  CHORAL_TRY(options.engine, engine_options(flags.engine));
-  options.synthetic = flags.synthetic;
-  options.synthetic_format = flags.format;
-  CHORAL_RETURN_IF_ERROR(tools::check_timed_model(options));
-
+  CHORAL_TRY(const auto options, timed_model(flags));
   CHORAL_TRY(const auto page_file, open_beside_report("--html", flags.html, flags.engine.quiet));
   Progress progress(flags.engine.quiet);
-  progress.update(options.synthetic.empty() ? "loading" : "making random weights", Progress::kUnknown);
-  options.engine.on_progress = [&progress](const LoadProgress& p) {
-    if (p.phase == "pack") progress.update("packing weights", p.fraction);
-  };
-  CHORAL_TRY(const auto bench, StepTimer::make(options));
+  CHORAL_TRY(const auto bench, load_timed_model(options, progress));
   if (flags.prefill.empty()) flags.prefill = usual_prefill(flags.quick, bench->model().max_model_len);
   CHORAL_RETURN_IF_ERROR(bench->check_room(flags.batch, flags.prefill, flags.context, steps));
   BenchReport report;
@@ -221,12 +209,7 @@ Status run(BenchFlags flags) {
 void add_bench(CLI::App& app, Command& command) {
   auto* sub = app.add_subcommand("bench", "time engine steps, beside what this machine could give at most");
   const auto flags = std::make_shared<BenchFlags>();
-  add_model_flag(*sub, flags->engine);
-  sub->add_option("--synthetic", flags->synthetic,
-                  fmt::format("random weights instead of MODEL: {}", fmt::join(tools::synthetic_names(), ", ")))
-      ->type_name("NAME");
-  sub->add_option("--format", flags->format, "of the random weights: bf16, f16, f32, q8_0, q4_0, q4_1, q4_k, …")
-      ->type_name("TYPE");
+  add_timed_model_flags(*sub, *flags);
   sub->add_option("--batch", flags->batch, "sequences that decode together (1,8,32)")->delimiter(',')->type_name("LIST");
   sub->add_option("--prefill", flags->prefill, "prompt lengths (128,1024, or what the model has room for)")
       ->delimiter(',')

@@ -15,8 +15,8 @@
 #include "progress.h"
 #include "terminal_text.h"
 #include "text_table.h"
+#include "timed_model.h"
 #include "tools/fleet_plan.h"
-#include "tools/step_timer.h"
 
 namespace choral::apps {
 namespace {
@@ -31,10 +31,7 @@ constexpr int kMostReplicas = 1024;
 constexpr int kMostTimedAdapters = 32;
 constexpr double kMostSeconds = 15;  // that steps of one size may take; of larger ones none is timed then
 
-struct PlanFlags {
-  EngineFlags engine;
-  std::string synthetic;
-  std::string format = "bf16";
+struct PlanFlags : TimedModelFlags {
   tools::FleetTraffic traffic;
   std::vector<int> ranks{16};
   std::string skew = "zipf";
@@ -285,14 +282,9 @@ std::string all_text(const Server& s, const PlanFlags& f, const Answer& a) {
 
 Status run(PlanFlags flags) {
   CHORAL_RETURN_IF_ERROR(check_flags(flags));
-  tools::StepTimerOptions options;
-  CHORAL_TRY(options.engine, engine_options(flags.engine));
-  options.synthetic = flags.synthetic;
-  options.synthetic_format = flags.format;
-  CHORAL_RETURN_IF_ERROR(tools::check_timed_model(options));
+  CHORAL_TRY(auto options, timed_model(flags));
   Progress progress(flags.engine.quiet);
-  progress.update(options.synthetic.empty() ? "loading" : "making random weights", Progress::kUnknown);
-  CHORAL_TRY(const auto timer, StepTimer::make(options));
+  CHORAL_TRY(const auto timer, load_timed_model(std::move(options), progress));
   Server server;
   CHORAL_RETURN_IF_ERROR(measure(*timer, flags, progress, server));
   const Answer found = answer(server, flags, progress);
@@ -306,7 +298,7 @@ Status run(PlanFlags flags) {
 void add_plan(CLI::App& app, Command& command) {
   auto* sub = app.add_subcommand("plan", "how many servers like this machine a traffic needs");
   const auto flags = std::make_shared<PlanFlags>();
-  add_model_flag(*sub, flags->engine);
+  add_timed_model_flags(*sub, *flags);
   const auto option = [sub](const char* name, auto& value, const std::string& what, const char* type) {
     return sub->add_option(name, value, what)->type_name(type);
   };
@@ -321,9 +313,6 @@ void add_plan(CLI::App& app, Command& command) {
   option("--slo-ttft", flags->slo_ttft_s, "99 of 100 requests have their first token by then (1)", "SECONDS");
   option("--replicas", flags->replicas, "so many servers, instead of as many as it takes", "N");
   option("--seed", traffic.seed, "of times and adapters (0)", "N");
-  option("--synthetic", flags->synthetic,
-         fmt::format("random weights instead of MODEL: {}", fmt::join(tools::synthetic_names(), ", ")), "NAME");
-  option("--format", flags->format, "of the random weights: bf16, f16, f32, q8_0, q4_0, q4_1, q4_k, … (bf16)", "TYPE");
   sub->add_flag("--quick", flags->quick, "fewer steps are measured");
   sub->add_flag("--json", flags->json, "one JSON object");
   add_engine_flags(*sub, flags->engine);

@@ -114,8 +114,11 @@ void EngineCore::run() {
       take_inbox();
       if (aborts) cancel_all();
       end_late();
-      if (seen_flow_ != Flow::kPaused) step(queues);
-      end_finished();
+      if (seen_flow_ != Flow::kPaused) {
+        step(queues);
+      } else {
+        end_finished();
+      }
       if (journal_ != nullptr) journal_->end_batch();
       publish_stats();
       if (seen_flow_ == Flow::kEnding) end_flow();

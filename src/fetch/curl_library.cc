@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "base/opened_library.h"
 #include "base/printable.h"
 
 namespace choral::fetch {
@@ -15,12 +16,6 @@ constexpr int kHow = RTLD_NOW | RTLD_LOCAL;
 constexpr int kHow = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
 #endif
 
-template <class Pointer>
-Status find_in_curl(void* library, const char* name, Pointer& out) {
-  out = reinterpret_cast<Pointer>(dlsym(library, name));
-  return out != nullptr ? Status() : unsupported("libcurl has no {}: it is older than 7.85; install a newer one", name);
-}
-
 }  // namespace
 
 Result<CurlLibrary> CurlLibrary::load(const char* file) {
@@ -29,28 +24,29 @@ Result<CurlLibrary> CurlLibrary::load(const char* file) {
     return unavailable("HTTP needs libcurl, which is not here ({}); install it (Debian: apt-get install libcurl4)",
                        printable(dlerror()));
   }
+  const OpenedLibrary opened{library, "libcurl", ": it is older than 7.85; install a newer one"};
   CurlLibrary curl{};
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_easy_init", curl.easy_init));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_easy_cleanup", curl.easy_cleanup));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_easy_setopt", curl.easy_setopt));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_easy_getinfo", curl.easy_getinfo));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_easy_perform", curl.easy_perform));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_easy_header", curl.easy_header));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_easy_strerror", curl.easy_strerror));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_slist_append", curl.slist_append));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_slist_free_all", curl.slist_free_all));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_init", curl.multi_init));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_cleanup", curl.multi_cleanup));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_setopt", curl.multi_setopt));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_add_handle", curl.multi_add_handle));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_remove_handle", curl.multi_remove_handle));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_perform", curl.multi_perform));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_poll", curl.multi_poll));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_wakeup", curl.multi_wakeup));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_info_read", curl.multi_info_read));
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_multi_strerror", curl.multi_strerror));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_easy_init", curl.easy_init));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_easy_cleanup", curl.easy_cleanup));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_easy_setopt", curl.easy_setopt));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_easy_getinfo", curl.easy_getinfo));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_easy_perform", curl.easy_perform));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_easy_header", curl.easy_header));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_easy_strerror", curl.easy_strerror));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_slist_append", curl.slist_append));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_slist_free_all", curl.slist_free_all));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_init", curl.multi_init));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_cleanup", curl.multi_cleanup));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_setopt", curl.multi_setopt));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_add_handle", curl.multi_add_handle));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_remove_handle", curl.multi_remove_handle));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_perform", curl.multi_perform));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_poll", curl.multi_poll));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_wakeup", curl.multi_wakeup));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_info_read", curl.multi_info_read));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_multi_strerror", curl.multi_strerror));
   decltype(&curl_global_init) global_init = nullptr;
-  CHORAL_RETURN_IF_ERROR(find_in_curl(library, "curl_global_init", global_init));
+  CHORAL_RETURN_IF_ERROR(opened.find("curl_global_init", global_init));
   if (global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return internal_error("libcurl does not start");
   return curl;
 }

@@ -23,8 +23,6 @@ struct StepTimerOptions {
   std::string synthetic_format = "bf16";  // of its random weights: a float type or a GGUF block type
 };
 std::vector<std::string> synthetic_names();
-// Either a model or a shape.
-Status check_timed_model(const StepTimerOptions& options);
 
 // Where a step's time goes, by operators timed one after the other: on a device each is waited for, so that together they take
 // longer than a step.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/unix_clock.h"
 #include "engine/adapters/adapter_files_test.h"
 
 namespace choral::engine {
@@ -57,7 +58,7 @@ TEST_F(AdapterLifeTest, ItsLastUseIsKnown) {
   const auto llm = load_or_die(options_);
   ASSERT_TRUE(llm->load_adapter({"a", files_.write("a", 4, 1)}).ok());
   EXPECT_EQ(info_of(*llm, "a").last_use_unix_s, 0);
-  const double begin = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double begin = unix_s();
   answer(*llm, "a");
   const double once = info_of(*llm, "a").last_use_unix_s;
   EXPECT_GE(once, begin);

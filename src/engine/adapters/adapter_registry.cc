@@ -1,8 +1,8 @@
 #include "engine/adapters/adapter_registry.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/unix_clock.h"
 #include "engine/adapters/adapter_layers.h"
 #include "engine/sampling_check.h"
 #include "lora/peft/adapter_name.h"
@@ -231,7 +231,7 @@ Result<std::vector<AdapterLayer>> AdapterRegistry::layers(std::string_view name)
 }
 
 void AdapterRegistry::note_use(AdapterVersion& version, bool is_new) {
-  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now = unix_s();
   version.info->change([&](AdapterInfo& info) {
     info.requests += is_new ? 1 : 0;
     info.last_use_unix_s = std::max(info.last_use_unix_s, now);

@@ -1,15 +1,15 @@
 #include "serve/catalogue/followed_catalogue.h"
 
-#include <chrono>
 #include <utility>
 
 #include "base/log.h"
+#include "base/unix_clock.h"
 
 namespace choral::serve {
 
 Status FollowedCatalogue::look() {
   const Status done = read();
-  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now = unix_s();
   std::string before;
   {
     const std::lock_guard lock(mutex_);

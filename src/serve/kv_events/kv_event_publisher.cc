@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/thread.h"
+#include "base/unix_clock.h"
 #include "serve/kv_events/kv_event_message.h"
 #include "serve/kv_events/zmq_socket.h"
-#include "serve/service/observed_exchange.h"
 
 namespace choral::serve {
 namespace {

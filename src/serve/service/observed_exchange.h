@@ -11,15 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "base/unix_clock.h"
 #include "choral/types.h"
 #include "serve/dialect.h"
 #include "serve/http/exchange.h"
 #include "serve/openai/answer_form.h"
 
 namespace choral::serve {
-
-// The wall clock's time, for people and other machines.
-inline double unix_s() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // Never what was asked or answered.
 struct RequestNotes {

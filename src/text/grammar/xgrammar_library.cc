@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/opened_library.h"
 #include "base/printable.h"
 #include "text/grammar/xgrammar_finder.h"
 
@@ -26,12 +27,6 @@ Result<void*> open_file(const fs::path& path) {
     return unsupported("{} can't be loaded: {}; {}", printable(path.string()), printable(dlerror()), kInstall);
   }
   return library;
-}
-
-template <class Pointer>
-Status find_symbol(void* library, const char* name, Pointer& out) {
-  out = reinterpret_cast<Pointer>(dlsym(library, name));
-  return out ? Status() : unsupported("xgrammar: libtvm_ffi.so has no {}; {}", name, kInstall);
 }
 
 tvm_ffi::Bytes ffi_bytes(std::string_view text) { return {text.data(), text.size()}; }
@@ -62,21 +57,23 @@ Status XgrammarLibrary::load(const fs::path& folder) {
   CHORAL_RETURN_IF_ERROR(open_file(folder / "tvm_ffi" / "lib" / "libtvm_ffi.so").status());
   CHORAL_TRY(void* const binding, open_file(folder / "xgrammar" / "libxgrammar_bindings.so"));
   // Through the binding: those functions that it is bound to, should two copies be loaded.
-  CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIGetVersion", functions_.GetVersion));
+  const std::string lacking = fmt::format("; {}", kInstall);
+  const OpenedLibrary functions{binding, "xgrammar: libtvm_ffi.so", lacking};
+  CHORAL_RETURN_IF_ERROR(functions.find("TVMFFIGetVersion", functions_.GetVersion));
   tvm_ffi::Version version{};
   functions_.GetVersion(&version);
   if (std::ranges::find(tvm_ffi::kKnown, version) == std::end(tvm_ffi::kKnown)) {
     return unsupported("xgrammar: libtvm_ffi.so is version {}.{}.{}, which is not known to this build; {}", version.major,
                        version.minor, version.patch, kInstall);
   }
-  CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIObjectDecRef", functions_.ObjectDecRef));
-  CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFITypeKeyToIndex", functions_.TypeKeyToIndex));
-  CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIGetTypeInfo", functions_.GetTypeInfo));
-  CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIFunctionGetGlobal", functions_.FunctionGetGlobal));
-  CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIFunctionCall", functions_.FunctionCall));
-  CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIErrorMoveFromRaised", functions_.ErrorMoveFromRaised));
-  CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIStringFromByteArray", functions_.StringFromByteArray));
-  CHORAL_RETURN_IF_ERROR(find_symbol(binding, "TVMFFIBytesFromByteArray", functions_.BytesFromByteArray));
+  CHORAL_RETURN_IF_ERROR(functions.find("TVMFFIObjectDecRef", functions_.ObjectDecRef));
+  CHORAL_RETURN_IF_ERROR(functions.find("TVMFFITypeKeyToIndex", functions_.TypeKeyToIndex));
+  CHORAL_RETURN_IF_ERROR(functions.find("TVMFFIGetTypeInfo", functions_.GetTypeInfo));
+  CHORAL_RETURN_IF_ERROR(functions.find("TVMFFIFunctionGetGlobal", functions_.FunctionGetGlobal));
+  CHORAL_RETURN_IF_ERROR(functions.find("TVMFFIFunctionCall", functions_.FunctionCall));
+  CHORAL_RETURN_IF_ERROR(functions.find("TVMFFIErrorMoveFromRaised", functions_.ErrorMoveFromRaised));
+  CHORAL_RETURN_IF_ERROR(functions.find("TVMFFIStringFromByteArray", functions_.StringFromByteArray));
+  CHORAL_RETURN_IF_ERROR(functions.find("TVMFFIBytesFromByteArray", functions_.BytesFromByteArray));
   return find_methods();
 }
 

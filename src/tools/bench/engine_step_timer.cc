@@ -1,5 +1,3 @@
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <deque>
 #include <semaphore>
@@ -290,15 +288,6 @@ StepTiming StepTimer::timing(int batch, int tokens, const std::vector<StepTime>&
 }
 
 std::vector<std::string> synthetic_names() { return synthetic::model_names(); }
-
-Status check_timed_model(const StepTimerOptions& options) {
-  if (options.engine.model.empty() && options.synthetic.empty()) {
-    return invalid_argument("name a MODEL, or with --synthetic {} for random weights of that shape",
-                            fmt::join(synthetic_names(), ", "));
-  }
-  if (!options.engine.model.empty() && !options.synthetic.empty()) return invalid_argument("give either a MODEL or --synthetic");
-  return {};
-}
 
 StepTimer::Cast StepTimer::zipf_cast(int count, int batch) {
   std::vector<double> cumulative;
