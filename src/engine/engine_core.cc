@@ -335,8 +335,10 @@ void EngineCore::take_output(double now) {
         const int32_t right = writer_.commit(gain.request, cycle_.output(), gain.tokens, gain.guessed, now);
         speculator_.judge(gain.request, gain.guessed, right);
       }
-      if (!gain.request.finished() && gain.request.grammar != nullptr && gain.request.grammar->is_due())
+      if (!gain.request.finished() && gain.request.grammar != nullptr && gain.request.grammar->is_due()) {
+        speculator_.wish(gain.request);
         masks_.post(gain.request);
+      }
       if (!gain.embedding.empty()) writer_.give_pooled(gain.request, gain.embedding);
       return Status();
     });

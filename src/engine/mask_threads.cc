@@ -46,6 +46,7 @@ struct MaskThreads::Job {
   bool awaited = false;              // by steps
   EngineRequest* request = nullptr;  // null: nobody wants it any more
   std::shared_ptr<AnswerGrammar> grammar;
+  double allowance_s = 0;    // a mask that took longer is not looked ahead of
   Thread* thread = nullptr;  // that runs it
   Job* next = nullptr;       // in its queue
   Status status;
@@ -154,7 +155,11 @@ void MaskThreads::work(const std::shared_ptr<Shared>& shared, Thread& self) {
     job.thread = &self;
     self.begun_s = shared->clock(self.id);
     lock.unlock();
-    Status status = or_out_of_memory("the mask of a grammar cannot be computed", [&] { return job.grammar->advance(); });
+    Status status = or_out_of_memory("the mask of a grammar cannot be computed", [&] {
+      CHORAL_RETURN_IF_ERROR(job.grammar->advance());
+      if (shared->clock(self.id) - self.begun_s < job.allowance_s) job.grammar->grant_wish();
+      return Status();
+    });
     const double cost_s = shared->clock(self.id) - self.begun_s;
     lock.lock();
     job.thread = nullptr;
@@ -241,9 +246,11 @@ void MaskThreads::post(EngineRequest& request) {
   job.grammar = request.grammar;
   job.state = Job::State::kQueued;
   job.quick = job.awaited = account.credit_s >= 0;
+  job.allowance_s = allowance_s(*request.grammar);
   if (job.awaited) {
     ++shared_->awaited;
-    shared_->wait_s += allowance_s(*request.grammar);
+    const auto& wish = request.grammar->wish;
+    shared_->wait_s += job.allowance_s * (1 + std::max(wish.count, wish.likely_count));
   }
   shared_->queue_of(job.quick).push(job);
   posted_.push_back(&job);
@@ -315,9 +322,11 @@ double MaskThreads::allowance_s(const AnswerGrammar& grammar) const {
 
 void MaskThreads::charge(AnswerGrammar& grammar, double cost_s) const {
   MaskAccount& account = grammar.account;
-  ++account.masks;
+  const int64_t masks = grammar.take_masks_made();
+  account.masks += masks;
   account.spent_s += cost_s;
-  account.credit_s = std::min(account.credit_s + allowance_s(grammar), limits_.first_credit_s) - cost_s;
+  account.credit_s =
+      std::min(account.credit_s + static_cast<double>(masks) * allowance_s(grammar), limits_.first_credit_s) - cost_s;
 }
 
 void MaskThreads::forget(const EngineRequest& request) {

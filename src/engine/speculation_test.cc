@@ -6,6 +6,7 @@
 
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/guessing_engine_test.h"
+#include "engine/language_grammar_test.h"
 
 namespace choral::engine {
 namespace {
@@ -111,6 +112,99 @@ INSTANTIATE_TEST_SUITE_P(Models, Speculation,
                                            Case{"tiny-llama3", "int8", 24}, Case{"tiny-llama3", "auto", 512, 0, false},
                                            Case{"tiny-gemma3"}, Case{"tiny-gemma3", "auto", 40, 20}, Case{"tiny-qwen3moe"},
                                            Case{"tiny-deepseek-v3"}));
+
+void expect_same_answers(AssembledEngine& plain, AssembledEngine& guessing, const std::vector<Request>& requests) {
+  const auto wanted = plain.generate(requests), got = guessing.generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(wanted[i].status.to_string(), got[i].status.to_string());
+    if (wanted[i].status.ok()) expect_same_bits(wanted[i], got[i]);
+    for (size_t n = 0; n < wanted[i].completions.size(); ++n) {
+      EXPECT_EQ(wanted[i].completions[n].token_ids, got[i].completions.at(n).token_ids);
+      EXPECT_EQ(wanted[i].completions[n].finish_reason, got[i].completions[n].finish_reason);
+    }
+  }
+  const auto without = stats_at_rest(plain), with = stats_at_rest(guessing);
+  EXPECT_EQ(without.speculation.guessed, 0);
+  EXPECT_GT(with.speculation.right, std::ssize(requests));
+  EXPECT_EQ(with.generated_tokens, without.generated_tokens);
+  EXPECT_EQ(with.kv_blocks_free, with.kv_blocks_total);
+}
+
+// Masks are made behind each guess, with the engine's thread or beside it.
+class SpeculationOfForms : public ::testing::TestWithParam<bool> {};
+
+TEST_P(SpeculationOfForms, AnswersThatKeepAFormAreTheSame) {
+  auto options = tiny_options();
+  options.max_num_seqs = 5;
+  options.max_num_batched_tokens = 64;
+  const MaskLimits patient{.step_wait_s = 1, .allowance_s = 1, .first_credit_s = 100, .stuck_s = 100};
+  AssembledEngine plain(options, AssembledEngine::one_worker, now_s, make_languages);
+  auto guessing = guessing_engine(options, make_languages, patient);
+  const std::vector<std::string> languages{"30 30 -1 -1 1", "20 40 -1 -1 2", "3 60 -1 -1 2",  "40 60 -1 -1 7",
+                                           "9 30 -1 -1 1",  "9 30 7 -1 2",   "9 30 -1 11 2", "30 30 -1 -1 2"};
+  std::mt19937 random(5);
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 40; ++i) {
+    auto request = speaking(languages[i % languages.size()], i, static_cast<int>(8 + random() % 50), GetParam());
+    if (i % 3 == 0) request.sampling.n = 2;
+    if (i % 4 == 1) request.sampling.presence_penalty = 0.5F;
+    if (i % 5 == 2) request.sampling.logit_bias = {{kEos, 3.0F}};
+    if (i % 7 == 3) request.sampling.min_tokens = 7;
+    if (i % 7 == 4) request.sampling.bad_words = {"a", " the"};
+    if (i % 6 == 5) request.structured_output = {};
+    requests.push_back(std::move(request));
+  }
+  const int64_t before = tokens_accepted;
+  expect_same_answers(plain, guessing, requests);
+  EXPECT_EQ((tokens_accepted - before) % 2, 0) << "each matcher has what its answer has";
+}
+
+INSTANTIATE_TEST_SUITE_P(AtOnceAndBeside, SpeculationOfForms, ::testing::Bool());
+
+TEST(SpeculationOfForms, JsonAndChoicesOfTheRealCompiler) {
+  auto options = tiny_options();
+  options.speculative = "off";
+  AssembledEngine plain(options, AssembledEngine::one_worker);
+  auto guessing = guessing_engine(options);
+  std::vector<Request> requests;
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    requests.push_back(speaking("", seed, 120));
+    requests.back().structured_output = {.kind = StructuredOutput::Kind::kChoice,
+                                         .choices = {"certainly", "certainly not", "perhaps, if nothing else is to be had"}};
+    requests.push_back(speaking("", seed, 120));
+    requests.back().structured_output = {
+        .kind = StructuredOutput::Kind::kJsonSchema,
+        .text = R"({"type":"object","properties":{"certainty":{"enum":["high","low"]},"count":{"type":"integer","maximum":99,"minimum":0},
+                  "names":{"type":"array","items":{"type":"string","maxLength":5},"minItems":2,"maxItems":3}},
+                  "required":["certainty","count","names"],"additionalProperties":false})"};
+  }
+  expect_same_answers(plain, guessing, requests);
+}
+
+TEST(SpeculationOfThoughts, TheirLimitIsKeptToTheToken) {
+  auto options = tiny_options();
+  options.speculative = "off";
+  AssembledEngine plain(options, AssembledEngine::one_worker);
+  auto guessing = guessing_engine(options);
+  const std::string long_end = "\nThat is all that I thought of it.\n</think>\n\n";
+  const auto marks = load_or_die(options)->tokenize("</think>" + long_end, false);
+  ASSERT_TRUE(marks.ok());
+  std::mt19937 random(8);
+  std::vector<Request> requests;
+  for (int i = 0; i < 60; ++i) {
+    auto request = drawn_request(random, {});
+    if (auto& allowed = request.sampling.allowed_token_ids; !allowed.empty()) allowed.insert(allowed.end(), marks->begin(), marks->end());
+    request.sampling.bad_words.clear();
+    request.thought_limit = {.max_tokens = static_cast<int>(random() % 40),
+                             .begins = {"<think>"},
+                             .ends = {"</think>"},
+                             .forced_end = i % 2 == 0 ? "</think>" : long_end,
+                             .open = i % 3 > 0};
+    requests.push_back(std::move(request));
+  }
+  expect_same_answers(plain, guessing, requests);
+}
 
 TEST(SpeculationOfStates, ModelsWithStatesDoNotGuess) {
   auto engine = guessing_engine(tiny_options("tiny-granite-h"));

@@ -2,7 +2,8 @@
 // beside the token that is known; each gives the token that follows it, by the same draw as ever, so an answer's tokens are the
 // same to the last bit whether they were guessed or not. A guess costs its row of the step and gains a step where it is right; so
 // they are added, the likeliest first, as long as tokens a second grow by what steps cost (step_costs.h) and by how often the
-// request's guesses were right of late. Nothing else is known of a request than its tokens. Engine thread only.
+// request's guesses were right of late. Guesses come from the text (prompt_lookup.h) and, where an answer keeps a form or the end of its
+// thoughts must be written, from what these leave open. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,8 @@ class Speculator {
   void guess(std::span<sched::Request* const> running);
   // The step that was planned then took so long.
   void add_step(const sched::StepPlan& plan, double seconds);
+  // The request's grammar makes its masks beside us: says what it is to look ahead to.
+  void wish(EngineRequest& request);
   // Of the request's guesses the first `right` were.
   void judge(EngineRequest& request, int32_t guessed, int32_t right);
 
@@ -42,12 +45,16 @@ class Speculator {
     int32_t request;    // of guessed_
   };
   void guess_of(EngineRequest& request);
+  int32_t write_guess(EngineRequest& request, std::span<int32_t> out) const;
+  int32_t write_allowed_guess(EngineRequest& request, std::span<int32_t> out) const;
   void choose(int32_t known);
+  int32_t worth(double share, int32_t most) const;
 
   const bool enabled_;
   StepCosts costs_;
   GuessRecord record_;
   SpeculationStats stats_;
+  double least_worth_ = 1;  // a row more, with a guess that is right so often, was worth its time in the last step
   std::vector<EngineRequest*> guessed_;
   std::vector<Row> rows_;
 };
