@@ -112,7 +112,7 @@ void Speculator::wish(EngineRequest& request) {
   AnswerGrammar::Wish& wish = request.grammar->wish;
   wish = {};
   const int32_t most = most_guessed(request);
-  if (!enabled_ || costs_.empty() || most < 1 || request.grammar->account.credit_s < 0) return;
+  if (!enabled_ || costs_.empty() || most < 1) return;
   Guesser& guesser = request.guesser;
   const int32_t found = look_up(request, std::span(wish.tokens).first(static_cast<size_t>(most)));
   guesser.wished = guesser.matched;
