@@ -35,7 +35,7 @@ struct EngineLimits {
   int64_t most_adapters = lora::kAnyNumber;
   int64_t max_waiting_tokens = 0;  // of prompts; 0 = none
   int32_t kv_event_batches = 0;    // that wait to be read; 0: no journal is kept
-  bool speculates = true;          // tokens are guessed, where the model has no states
+  bool speculates = true;          // tokens are guessed
 };
 
 class EngineCore {

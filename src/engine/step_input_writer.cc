@@ -89,8 +89,12 @@ void StepInputWriter::add_state_runs(const sched::PlanItem& item) {
     input_.state_runs.push_back({item.first_row, item.kept_rows, from, item.kept_slot});
     from = item.kept_slot;
   }
-  const int32_t others = item.token_count - item.kept_rows;
-  if (others > 0) input_.state_runs.push_back({item.first_row + item.kept_rows, others, from, item.request->state_slot});
+  if (const int32_t others = item.known_count() - item.kept_rows; others > 0) {
+    input_.state_runs.push_back({item.first_row + item.kept_rows, others, from, item.request->state_slot});
+    from = item.request->state_slot;
+  }
+  if (item.draft_count > 0)
+    input_.state_runs.push_back({item.first_row + item.known_count(), item.draft_count, from, item.request->guess_slot});
 }
 
 void StepInputWriter::add_mask(const EngineRequest& request, StepItem& item) {
