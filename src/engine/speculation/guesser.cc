@@ -26,15 +26,33 @@ void GuessRecord::add(int32_t matched, int32_t right, int32_t trials) {
   classes_[class_of(matched)].add(right, trials, kKeepOfAll);
 }
 
+// The prediction says what is meant by the answer; the request's own text only goes before it where it has the longer match.
+int32_t Guesser::guess(std::span<const int32_t> text, int32_t answer_begin, int32_t max_length, std::span<int32_t> out) {
+  if (!lookup_.has_tried()) lookup_.make_room(max_length);
+  const auto predicted = prediction_ != nullptr ? prediction_->guess(text, answer_begin, out) : Prediction::Guess();
+  const int32_t own = lookup_.guess(text, out, predicted.matched);
+  is_predicted_ = own == 0 && predicted.count > 0;
+  matched_ = std::max(own, predicted.matched);
+  return own > 0 ? static_cast<int32_t>(out.size()) : predicted.count;
+}
+
+void Guesser::count(int32_t guessed, int32_t right) {
+  counts_.guessed += guessed;
+  counts_.right += right;
+  if (!is_predicted_) return;
+  counts_.predicted += guessed;
+  counts_.predicted_right += right;
+}
+
 double Guesser::share(const GuessRecord& record) const {
-  return (own_.right + kTrialsOfAll * record.share(matched)) / (own_.all + kTrialsOfAll);
+  return (own_.right + kTrialsOfAll * record.share(matched_)) / (own_.all + kTrialsOfAll);
 }
 
 // Those behind the first wrong one were no trials: they could not be right.
 void Guesser::judge(GuessRecord& record, int32_t guessed, int32_t right) {
   const int32_t trials = std::min(right + 1, guessed);
   own_.add(right, trials, kKeepOfOne);
-  record.add(matched, right, trials);
+  record.add(matched_, right, trials);
 }
 
 void Guesser::rest() { own_.add(0, 0, kKeepAtRest); }

@@ -11,13 +11,13 @@ constexpr double kLeastGain = 1.02;  // of tokens a second: less is not worth a 
 
 // A form of the answer and the end of thoughts say with each token what may follow it.
 bool may_guess(const EngineRequest& request) {
-  return !request.sits_out && request.remaining() == 1 && request.output_count() > 0 && request.grammar == nullptr &&
-         !request.thoughts && request.max_length - request.token_count() > 1;
+  return request.guesser.most() > 0 && !request.sits_out && request.remaining() == 1 && request.output_count() > 0 &&
+         request.grammar == nullptr && !request.thoughts && request.max_length - request.token_count() > 1;
 }
 
 }  // namespace
 
-Speculator::Speculator(bool enabled, int32_t max_num_seqs) : enabled_(enabled) {
+Speculator::Speculator(int32_t most_guessed, int32_t max_num_seqs) : most_guessed_(most_guessed) {
   guessed_.reserve(max_num_seqs);
   rows_.reserve(static_cast<size_t>(max_num_seqs) * kMostGuessed);
 }
@@ -25,7 +25,7 @@ Speculator::Speculator(bool enabled, int32_t max_num_seqs) : enabled_(enabled) {
 void Speculator::guess(std::span<sched::Request* const> running) {
   guessed_.clear();
   rows_.clear();
-  if (!enabled_) return;
+  if (most_guessed_ == 0) return;
   int32_t known = 0;
   for (sched::Request* scheduled : running) {
     auto& request = static_cast<EngineRequest&>(*scheduled);
@@ -40,14 +40,13 @@ void Speculator::guess(std::span<sched::Request* const> running) {
 
 void Speculator::guess_of(EngineRequest& request) {
   Guesser& guesser = request.guesser;
-  if (!guesser.lookup.has_tried()) guesser.lookup.make_room(request.max_length);
-  const int32_t most = std::min(kMostGuessed, request.max_length - request.token_count() - 1);
-  guesser.matched = guesser.lookup.guess(request.tokens, std::span(request.guesses).first(static_cast<size_t>(most)));
-  if (guesser.matched == 0) return;
-  request.guess_count = most;
+  const int32_t most = std::min({most_guessed_, guesser.most(), request.max_length - request.token_count() - 1});
+  request.guess_count = guesser.guess(request.tokens, request.prompt_count, request.max_length,
+                                      std::span(request.guesses).first(static_cast<size_t>(most)));
+  if (request.guess_count == 0) return;
   const double share = guesser.share(record_);
   double all_right = 1;
-  for (int32_t i = 0; i < most; ++i) {
+  for (int32_t i = 0; i < request.guess_count; ++i) {
     all_right *= share;
     rows_.push_back({static_cast<float>(all_right), static_cast<int32_t>(guessed_.size())});
   }
@@ -73,7 +72,7 @@ void Speculator::choose(int32_t known) {
 }
 
 void Speculator::add_step(const sched::StepPlan& plan, double seconds) {
-  if (!enabled_) return;
+  if (most_guessed_ == 0) return;
   const auto is_one_token = [](const sched::PlanItem& item) { return item.is_decode || item.draft_count > 0; };
   if (std::all_of(plan.items().begin(), plan.items().end(), is_one_token)) costs_.add(plan.total_tokens(), seconds);
 }
