@@ -17,6 +17,7 @@
 #include "io/mapped_file.h"
 #include "progress.h"
 #include "quant/quant_config.h"
+#include "requests/speculative_config.h"
 #include "sampling_flags.h"
 #include "terminal_text.h"
 
@@ -38,6 +39,12 @@ std::string adapters_text(const LLM& llm, const std::string& root) {
   }
   if (!root.empty()) text += fmt::format(", {} in {}", adapters.empty() ? "adapters" : "more", root);
   return text;
+}
+
+// ", up to 12 tokens guessed ahead"; nothing where none are.
+std::string guesses_text(const ModelInfo& info) {
+  if (info.most_guessed == 0) return "";
+  return fmt::format(", up to {} token{} guessed ahead", info.most_guessed, info.most_guessed == 1 ? "" : "s");
 }
 
 // What a load's time went into: each phase lasts until another begins.
@@ -113,6 +120,10 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
       "--speculative", o.speculative,
       "ngram: guess tokens from what the text says elsewhere, where that is faster; answers stay the same bits; or off (ngram)",
       "NAME");
+  option("--num-speculative-tokens,--draft-max", o.most_guessed, "tokens guessed for an answer in a step, at most (12)", "N");
+  option("--speculative-config", flags.speculative_config,
+         R"(the same in vLLM's words: {"method": "ngram", "num_speculative_tokens": 5})", "JSON");
+  option("--speculative-model", flags.speculative_model, "the same in vLLM's old words: [ngram]", "NAME");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
   option("--numerics", flags.numerics, "compute as this CPU level does: base, avx2, avx512, vnni or amx (the machine's)",
          "LEVEL");
@@ -132,6 +143,24 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   add_adapter_flags(app, flags.adapters, o);
 }
 
+namespace {
+
+Status put_speculation(const EngineFlags& flags, EngineOptions& options) {
+  if (!flags.speculative_model.empty())
+    CHORAL_RETURN_IF_ERROR(requests::check_speculative_model(flags.speculative_model).while_("--speculative-model"));
+  if (flags.speculative_config.empty()) return {};
+  if (options.speculative == "off")
+    return invalid_argument("--speculative off and --speculative-config were given, which turns it on; leave one of them out");
+  CHORAL_TRY(const auto config, requests::read_speculative_config(flags.speculative_config).while_("--speculative-config"));
+  options.most_guessed = config.most_guessed.value_or(options.most_guessed);
+  for (const auto& note : config.notes) {
+    if (!flags.quiet) say_wrapped("choral: --speculative-config: " + note);
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<EngineOptions> engine_options(const EngineFlags& flags) {
   if (!flags.numerics.empty()) CHORAL_RETURN_IF_ERROR(pin_numerics(flags.numerics).while_("--numerics"));
   EngineOptions options = flags.options;
@@ -143,6 +172,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
   if (!flags.chat_template_file.empty()) {
     CHORAL_TRY(options.chat_template, io::read_whole_file(flags.chat_template_file, kMaxTemplateBytes).while_("--chat-template"));
   }
+  CHORAL_RETURN_IF_ERROR(put_speculation(flags, options));
   CHORAL_RETURN_IF_ERROR(put_adapters(flags.adapters, options));
   return options;
 }
@@ -171,10 +201,10 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags, EngineOptions op
   const ModelInfo& info = llm->info();
   progress.finish(
       fmt::format("{} ready in {:.1f} s ({}): {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} thread{} at "
-                  "CPU level {}{}",
+                  "CPU level {}{}{}",
                   info.name, now_s() - begin, times.text(), info.architecture, static_cast<double>(info.parameters) * 1e-6,
                   size_text(info.weight_bytes), info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads,
-                  info.threads == 1 ? "" : "s", info.cpu_level, adapters_text(*llm, root)));
+                  info.threads == 1 ? "" : "s", info.cpu_level, guesses_text(info), adapters_text(*llm, root)));
   if (flags.verbose) {
     print_notes(info.notes);
     print_layers(info.layers);

@@ -119,6 +119,7 @@ struct EngineOptions {
   // ngram: tokens are guessed from where the request's text went on before, and computed beside those that are known, where that
   // gives more tokens a second; answers are the same bits | off
   std::string speculative = "ngram";
+  int most_guessed = 12;                   // tokens of an answer in a step, 1 to SpeculationStats::kMostGuessed
   std::string scheduling_policy = "fcfs";  // fcfs | priority
   uint64_t seed = 0;                       // for requests that bring none
   std::string chat_template = {};          // Jinja text that replaces the model's
@@ -229,6 +230,7 @@ struct ModelInfo {
   std::string tool_template;         // the text of the chat template that requests with tools get; empty: none can be used
   std::string bos_token, eos_token;  // as they are spelled; empty: there is none
   FillTokens fill_tokens = {};
+  int most_guessed = 0;            // tokens of an answer in a step; 0: none are guessed
   std::vector<std::string> notes;  // every choice and fallback that was made, with its reason
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
@@ -318,6 +320,7 @@ struct RunningAnswer {
   int prompt_tokens = 0;
   int read_tokens = 0;  // of the prompt, so far; those found in the prefix cache too
   int made_tokens = 0;  // of the answer, so far
+  GuessCounts guesses = {};
 };
 
 // What the engine works on, for gateways that route by adapter.

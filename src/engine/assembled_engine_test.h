@@ -43,7 +43,7 @@ class AssembledEngine {
     const EngineLimits limits{
         .adapter_budget_bytes = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : int64_t{1} << 30,
         .max_waiting_tokens = options.max_waiting_tokens,
-        .speculates = options.speculative != "off"};
+        .most_guessed = options.speculative == "off" ? 0 : options.most_guessed};
     core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, limits, std::move(clock), mask_limits);
     CHORAL_CHECK(core_->start().ok(), "the engine's thread starts");
   }

@@ -37,7 +37,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
                    : nullptr),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_, journal_.get()),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
-      speculator_(limits.speculates, config.max_num_seqs),
+      speculator_(limits.most_guessed, config.max_num_seqs),
       writer_(scheduler_, clock_, config.max_num_seqs),
       masks_(config.max_num_seqs + config.max_waiting, mask_limits),  // given tokens wait for theirs in the queue
       devices_work_beside_(executor_->on_wait([this] { hand_out(); })),

@@ -164,6 +164,7 @@ class Engine : public LLM {
   Result<AdmittedRequest> read(Request request);
   Status load_adapters(const EngineOptions& options);
   void describe(const ExecutorFacts& facts);
+  void describe_guesses(bool are_wanted);
 
   ModelFiles files_;
   ModelInfo info_;
@@ -253,8 +254,9 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens,
                             .kv_event_batches = options.kv_event_batches,
-                            .speculates = options.speculative != "off"};
+                            .most_guessed = options.speculative == "off" ? 0 : options.most_guessed};
   engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits);
+  engine->describe_guesses(options.speculative != "off");
   CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
@@ -302,6 +304,12 @@ void Engine::describe(const ExecutorFacts& facts) {
   } else if (files_.pooling->pooling == Pooling::kMean) {
     info_.notes.push_back("embeddings are the mean of all tokens, as 1_Pooling/config.json says");
   }
+}
+
+void Engine::describe_guesses(bool are_wanted) {
+  info_.most_guessed = info_.gives_text ? core_->most_guessed() : 0;
+  if (are_wanted && info_.gives_text && info_.most_guessed == 0)
+    info_.notes.emplace_back("no tokens are guessed ahead: the states of this model's layers have no way back from a wrong one");
 }
 
 Result<AdmittedRequest> Engine::read(Request request) {

@@ -39,6 +39,7 @@ Status check_options(const EngineOptions& o) {
   CHORAL_RETURN_IF_ERROR(in_range("max_waiting_tokens", o.max_waiting_tokens, kMostBytes, "no limit"));
   if (o.speculative != "ngram" && o.speculative != "off")
     return invalid_argument("--speculative {}: choose ngram or off", o.speculative);
+  CHORAL_RETURN_IF_ERROR(in_range("--num-speculative-tokens", o.most_guessed, SpeculationStats::kMostGuessed));
   CHORAL_RETURN_IF_ERROR(check_seconds("request_timeout_s", o.request_timeout_s));
   CHORAL_RETURN_IF_ERROR(check_seconds("queue_timeout_s", o.queue_timeout_s));
   CHORAL_RETURN_IF_ERROR(in_range("--max-loras", o.max_loras, kMostSeqs, "no limit"));

@@ -33,6 +33,7 @@ TEST(OptionsCheck, RefusesEveryNumberOutOfRangeByItsFlag) {
   expect_refused(&EngineOptions::max_model_len, {-1, kLow, kHigh}, "--max-model-len");
   expect_refused(&EngineOptions::max_num_seqs, {0, -1, kLow, kHigh}, "--max-num-seqs");
   expect_refused(&EngineOptions::max_num_batched_tokens, {0, -1, kLow, kHigh}, "--max-num-batched-tokens");
+  expect_refused(&EngineOptions::most_guessed, {0, -1, 13, kLow, kHigh}, "--num-speculative-tokens");
   expect_refused(&EngineOptions::max_waiting, {0, -1, kLow, kHigh}, "max_waiting");
   expect_refused(&EngineOptions::max_loras, {-1, kLow, kHigh}, "--max-loras");
   expect_refused(&EngineOptions::lora_extra_vocab_size, {-1, 65537, kLow, kHigh}, "--lora-extra-vocab-size");

@@ -208,6 +208,136 @@ TEST(SpeculationOfThoughts, TheirLimitIsKeptToTheToken) {
   expect_same_answers(plain, guessing, requests);
 }
 
+// A text of few different tokens, whose greedy answer repeats itself.
+Request repeating_request(int max_tokens) {
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 50; ++i) prompt.push_back(100 + i % 7);
+  auto request = greedy_request(prompt, max_tokens);
+  request.sampling.allowed_token_ids = {100, 101, 102};
+  return request;
+}
+
+TEST(SpeculationOfRequests, OneThatWantsNoGuessesHasNone) {
+  auto engine = guessing_engine(tiny_options());
+  const auto free = repeating_request(100);
+  auto plain = free;
+  plain.most_guessed = 0;
+  const auto alone = engine.generate({plain}).front();
+  EXPECT_EQ(stats_at_rest(engine).speculation.drafts, 0);
+  const auto together = engine.generate({plain, free});
+  EXPECT_EQ(together[0].completions[0].guesses.guessed, 0);
+  const GuessCounts& guesses = together[1].completions[0].guesses;
+  EXPECT_GT(guesses.right, 0);
+  EXPECT_EQ(guesses.predicted, 0);
+  EXPECT_EQ(stats_at_rest(engine).speculation.guessed, guesses.guessed);
+  EXPECT_EQ(stats_at_rest(engine).speculation.right, guesses.right);
+  expect_same_bits(alone, together[0]);
+  expect_same_bits(alone, together[1]);
+}
+
+TEST(SpeculationOfRequests, NoMoreTokensAreGuessedThanAreWanted) {
+  for (const auto [of_engine, of_request, wanted] : {std::array{3, -1, 3}, {3, 20, 3}, {12, 2, 2}, {2, 5, 2}, {12, -1, 12}}) {
+    auto options = tiny_options();
+    options.most_guessed = of_engine;
+    auto engine = guessing_engine(options);
+    auto request = repeating_request(150);
+    request.most_guessed = of_request;
+    ASSERT_TRUE(engine.generate({request}).front().status.ok());
+    const auto stats = stats_at_rest(engine).speculation;
+    EXPECT_EQ(engine.core().most_guessed(), of_engine);
+    EXPECT_GT(stats.right_at[static_cast<size_t>(wanted) - 1], 0) << wanted;
+    for (size_t i = static_cast<size_t>(wanted); i < stats.right_at.size(); ++i) EXPECT_EQ(stats.right_at[i], 0) << i;
+    EXPECT_LE(stats.guessed, wanted * stats.drafts);
+  }
+}
+
+TEST(SpeculationOfRequests, BelowNoneThereIsNothing) {
+  const auto llm = load_or_die(tiny_options());
+  auto request = repeating_request(2);
+  request.most_guessed = -2;
+  EXPECT_THAT(llm->generate({request}).front().status.message(), ::testing::HasSubstr("most_guessed is -2"));
+}
+
+// Its prompt says nothing that the answer repeats, so what comes true is the prediction's.
+TEST(SpeculationOfRequests, APredictionIsLookedUpAndChangesNoBit) {
+  auto engine = guessing_engine(tiny_options());
+  const auto request = greedy_request(random_prompt(30, 5), 40);
+  const auto wanted = engine.generate({request}).front();
+  const auto& answer = wanted.completions[0];
+  const auto of_prediction = [&](std::vector<int32_t> prediction) {
+    AdmittedRequest admitted = engine.read(request);
+    admitted.completions[0]->guesser.set_prediction(std::make_shared<const Prediction>(std::move(prediction)));
+    EXPECT_TRUE(engine.core().add_requests({&admitted, 1}).ok());
+    const auto got = admitted.response->wait();
+    expect_same_bits(wanted, got);
+    return got.completions[0].guesses;
+  };
+  const int64_t steps_before = stats_at_rest(engine).steps;
+  const auto whole = of_prediction(answer.token_ids);
+  EXPECT_GE(whole.predicted_right, 30) << "each token but the first, and one a step";
+  EXPECT_LT(stats_at_rest(engine).steps - steps_before, 12);
+  auto changed = answer.token_ids;
+  changed[10] = changed[10] == 5 ? 6 : 5;
+  const auto mostly = of_prediction(changed);
+  EXPECT_GE(mostly.predicted_right, 20);
+  EXPECT_GT(mostly.predicted, mostly.predicted_right) << "the changed one was guessed, and did no harm";
+  EXPECT_EQ(of_prediction(random_prompt(40, 77)).predicted_right, 0);
+}
+
+// As texts: what a text says is tokenised once more, and no longer than the model.
+TEST(SpeculationOfRequests, APredictionIsAText) {
+  auto options = tiny_options();
+  options.max_model_len = 128;
+  auto engine = guessing_engine(options);
+  Request request;
+  request.prompt = "one two three";
+  request.sampling = {.max_tokens = 40, .temperature = 0, .ignore_eos = true, .logprobs = 0};
+  const auto wanted = engine.generate({request}).front();
+  request.prediction = "the quick brown fox jumps over the lazy dog";
+  expect_same_bits(wanted, engine.generate({request}).front());
+  const auto llm = load_or_die(options);
+  for (int i = 0; i < 7; ++i) request.prediction += request.prediction;
+  const Status refused = llm->generate({request}).front().status;
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("prediction: the text has more than 128 tokens; send less of it"));
+  request.most_guessed = 0;
+  EXPECT_TRUE(llm->generate({request}).front().status.ok()) << "without guesses it is not read";
+}
+
+TEST(SpeculationOfRequests, AStreamsPiecesAddUpToItsGuesses) {
+  auto engine = guessing_engine(tiny_options());
+  AdmittedRequest admitted = engine.read(repeating_request(100));
+  ASSERT_TRUE(engine.core().add_requests({&admitted, 1}).ok());
+  GuessCounts sum;
+  for (StreamEvent event; admitted.response->next(event);) sum += event.guesses;
+  const auto whole = admitted.response->wait().completions[0].guesses;
+  EXPECT_GT(whole.right, 0);
+  EXPECT_EQ(sum.guessed, whole.guessed);
+  EXPECT_EQ(sum.right, whole.right);
+}
+
+TEST(SpeculationOfStates, ModelsWithStatesDoNotGuess) {
+  auto engine = guessing_engine(tiny_options("tiny-granite-h"));
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 60; ++i) prompt.push_back(5 + i % 4);
+  ASSERT_TRUE(engine.generate({greedy_request(prompt, 40)}).front().status.ok());
+  EXPECT_EQ(stats_at_rest(engine).speculation.guessed, 0);
+  auto options = tiny_options("tiny-granite-h");
+  options.speculative = "ngram";
+  const auto llm = load_or_die(options);
+  EXPECT_EQ(llm->info().most_guessed, 0);
+  EXPECT_THAT(llm->info().notes, ::testing::Contains(::testing::HasSubstr("no tokens are guessed ahead: the states")));
+}
+
+TEST(SpeculationOfModels, TheModelSaysHowManyTokens) {
+  auto options = tiny_options();
+  EXPECT_EQ(load_or_die(options)->info().most_guessed, 0) << "off";
+  options.speculative = "ngram";
+  EXPECT_EQ(load_or_die(options)->info().most_guessed, 12);
+  options.most_guessed = 5;
+  EXPECT_EQ(load_or_die(options)->info().most_guessed, 5);
+}
+
 // What was computed of an answer is there for the next request, guessed or not.
 TEST(SpeculationOfPrefixes, AnAnswerIsFoundInTheCacheLikeOneWithoutGuesses) {
   const auto cached_behind_an_answer = [](auto& engine) {

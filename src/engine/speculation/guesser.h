@@ -4,7 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <span>
 
+#include "choral/types.h"
+#include "engine/speculation/prediction.h"
 #include "engine/speculation/prompt_lookup.h"
 
 namespace choral::engine {
@@ -18,36 +22,55 @@ struct RightCount {
   }
 };
 
-// Where a guess comes from: the length of the match of prompt lookup, or this, of what the answer's form leaves open.
-inline constexpr int32_t kByForm = -1;
+// Where a guess comes from: the length of the match where it was looked up, or one of these.
+inline constexpr int32_t kByForm = -1;   // what the answer's form leaves open
+inline constexpr int32_t kByDraft = -2;  // a draft model
 
-// Over all requests, by where they come from.
+// Over all requests.
 class GuessRecord {
  public:
-  double share(int32_t matched) const;
-  void add(int32_t matched, int32_t right, int32_t trials);
+  double share(int32_t from) const;
+  void add(int32_t from, int32_t right, int32_t trials);
 
  private:
-  static constexpr size_t kClasses = 6;  // of matches, and kByForm
-  static size_t class_of(int32_t matched);
+  static constexpr size_t kMatches = 5, kClasses = kMatches + 2;
+  static size_t class_of(int32_t from);
   std::array<RightCount, kClasses> classes_ = {};
 };
 
 class Guesser {
  public:
-  // Probability that a guessed token is right when those before it are, of the guess in hand or of one from elsewhere.
-  double share(const GuessRecord& record) const { return share(record, matched); }
-  double share(const GuessRecord& record, int32_t from) const;
-  void judge(GuessRecord& record, int32_t guessed, int32_t right);
-  // A step without guesses: what was learned counts less.
-  void rest();
+  // Tokens of a step; 0: none are guessed.
+  void set_most(int32_t most) { most_ = most; }
+  int32_t most() const { return most_; }
+  void set_prediction(std::shared_ptr<const Prediction> prediction) { prediction_ = std::move(prediction); }
+  // Writes what may follow `text`, whose answer begins at `answer_begin` and which never grows longer than `max_length`; says how
+  // many tokens, and sets from().
+  int32_t look_up(std::span<const int32_t> text, int32_t answer_begin, int32_t max_length, std::span<int32_t> out);
+  // Where the guess in hand comes from: GuessRecord's.
+  int32_t from() const { return from_; }
+  void set_from(int32_t from) { from_ = from; }
+  // Of the last guess's tokens so many were computed, and the first `right` of these came true.
+  void count(int32_t guessed, int32_t right);
+  const GuessCounts& counts() const { return counts_; }
 
-  PromptLookup lookup;
-  int32_t matched = 0;  // of the last guess, or kByForm
-  int32_t wished = 0;   // that of a guess that a mask thread has (AnswerGrammar::wish)
+  // Probability that a guessed token is right when those before it are.
+  double share(const GuessRecord& record, int32_t from) const;
+  double share(const GuessRecord& record) const { return share(record, from_); }
+  void judge(GuessRecord& record, int32_t guessed, int32_t right);
+  // A step without guesses from there: what was learned of them counts less.
+  void rest(int32_t from);
+
+  int32_t wished_from = 0;  // of a guess that a mask thread has (AnswerGrammar::wish)
 
  private:
-  std::array<RightCount, 2> own_;  // of matches, and kByForm
+  PromptLookup lookup_;
+  std::shared_ptr<const Prediction> prediction_;  // null: there is none
+  int32_t most_ = 0;
+  int32_t from_ = 0;
+  bool is_predicted_ = false;  // the prediction gave it
+  GuessCounts counts_;
+  std::array<RightCount, 3> own_;  // of those looked up, kByForm and kByDraft
 };
 
 }  // namespace choral::engine

@@ -34,25 +34,29 @@ void PromptLookup::take_in(std::span<const int32_t> text) {
   }
 }
 
-int32_t PromptLookup::guess(std::span<const int32_t> text, std::span<int32_t> out) {
-  if (room_ == 0 || std::ssize(text) <= kGram) return 0;
-  take_in(text);
+PromptLookup::Match PromptLookup::find(std::span<const int32_t> taken_in, std::span<const int32_t> text) const {
+  if (room_ == 0 || std::ssize(text) < kGram) return {};
   const auto end = static_cast<int32_t>(text.size()) - 1;
-  int32_t best = 0, matched = 0;
+  const int32_t most = std::min(kMostMatched, end + 1);
+  Match best;
   int32_t place = latest_[home(text.data() + end)];
   for (int32_t looked = 0; place >= 0 && looked < kMostPlaces; ++looked, place = before_[place]) {
     int32_t same = 0;
-    while (same < kMostMatched && same <= place && text[place - same] == text[end - same]) ++same;
-    if (same > matched) {
-      best = place;
-      matched = same;
-    }
-    if (matched == kMostMatched) break;
+    while (same < most && same <= place && taken_in[place - same] == text[end - same]) ++same;
+    if (same > best.tokens) best = {place, same};
+    if (same == most) break;
   }
-  if (matched < kGram) return 0;
-  const auto period = static_cast<size_t>(end - best);
-  for (size_t i = 0; i < out.size(); ++i) out[i] = i < period ? text[static_cast<size_t>(best) + 1 + i] : out[i - period];
-  return matched;
+  return best.tokens < kGram ? Match() : best;
+}
+
+int32_t PromptLookup::guess(std::span<const int32_t> text, std::span<int32_t> out, int32_t more_than) {
+  if (room_ == 0) return 0;
+  take_in(text);
+  const Match match = find(text, text);
+  if (match.tokens <= more_than) return 0;
+  const auto period = text.size() - 1 - static_cast<size_t>(match.last);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = i < period ? text[static_cast<size_t>(match.last) + 1 + i] : out[i - period];
+  return match.tokens;
 }
 
 }  // namespace choral::engine

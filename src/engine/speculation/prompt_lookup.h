@@ -23,10 +23,20 @@ class PromptLookup {
   void make_room(int32_t tokens);
   bool has_tried() const { return has_tried_; }
 
-  // Writes what may follow `text`, which begins with the text of the call before; a place that is so late that the text ends
-  // before the guess does goes on as if it were repeated. Gives the number of tokens before the guess that are the same as at
-  // the text's end; 0: no place is known, and nothing is written.
-  int32_t guess(std::span<const int32_t> text, std::span<int32_t> out);
+  // Knows from now on the places of `text` that something follows; it begins with the text of the call before.
+  void take_in(std::span<const int32_t> text);
+
+  struct Match {
+    int32_t last = 0;    // the place: its last token
+    int32_t tokens = 0;  // that end there as they end the other text; 0: there is no such place
+  };
+  // The longest match of `text`'s end in the text that was taken in, of equal ones the latest.
+  Match find(std::span<const int32_t> taken_in, std::span<const int32_t> text) const;
+
+  // Takes `text` in and writes what may follow it; a place that is so late that the text ends before the guess does goes on as if
+  // it were repeated. Gives the number of tokens before the guess that are the same as at the text's end; 0: no place is known
+  // that has more of them than `more_than`, and nothing is written.
+  int32_t guess(std::span<const int32_t> text, std::span<int32_t> out, int32_t more_than = 0);
 
  private:
   struct Free {
@@ -34,7 +44,6 @@ class PromptLookup {
   };
   using Places = std::unique_ptr<int32_t[], Free>;
   uint32_t home(const int32_t* last) const;
-  void take_in(std::span<const int32_t> text);
 
   bool has_tried_ = false;
   uint32_t mask_ = 0;

@@ -25,8 +25,8 @@ class Speculator {
   static constexpr int32_t kMostGuessed = sched::Request::kMostGuesses;  // of one request in a step
   static_assert(kMostGuessed == SpeculationStats::kMostGuessed && 1 + kMostGuessed == kMostLogitsRows);
 
-  // Not `enabled`: it never guesses.
-  Speculator(bool enabled, int32_t max_num_seqs);
+  // `most_guessed`: of one request in a step; 0: it never guesses.
+  Speculator(int32_t most_guessed, int32_t max_num_seqs);
 
   // Writes the guesses of each running one.
   void guess(std::span<sched::Request* const> running);
@@ -37,6 +37,7 @@ class Speculator {
   // Of the request's guesses the first `right` were.
   void judge(EngineRequest& request, int32_t guessed, int32_t right);
 
+  int32_t most_guessed() const { return most_guessed_; }
   const SpeculationStats& stats() const { return stats_; }
 
  private:
@@ -50,7 +51,7 @@ class Speculator {
   void choose(int32_t known);
   int32_t worth(double share, int32_t most) const;
 
-  const bool enabled_;
+  const int32_t most_guessed_;
   StepCosts costs_;
   GuessRecord record_;
   SpeculationStats stats_;
