@@ -41,7 +41,7 @@ constexpr std::string_view kSamplers =
     "nothing: the filters of `choral generate --help` stand in one order, and there are no others";
 constexpr std::string_view kForms = "`structured_outputs` or `response_format` of a request or of a line of --input";
 constexpr std::string_view kSpeculation =
-    "--speculative ngram or off: tokens are guessed from the text itself, without a draft model";
+    "--speculative NAME, --draft-model MODEL: how many tokens are guessed is decided step by step";
 constexpr std::string_view kSlots = "nothing: there are no slots; any answer may use the whole context";
 constexpr std::string_view kTextOnly = "nothing: models read text alone";
 constexpr std::string_view kNoPage = "nothing: the console at / has no such setting";
@@ -210,7 +210,7 @@ constexpr ForeignFlag kForeign[] = {
      "--spec-draft-poll-batch --spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe "
      "--spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-draft-n-max --spec-draft-n-min --spec-synth-len --spec-synth-rates "
      "--spec-draft-p-split --draft-p-split --spec-draft-p-min --draft-p-min --spec-draft-sampling --spec-draft-device -devd "
-     "--device-draft --spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-model -md --model-draft "
+     "--device-draft --spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft "
      "--spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft --spec-type "
      "--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n "
      "--spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m "
@@ -218,6 +218,7 @@ constexpr ForeignFlag kForeign[] = {
      "--draft --draft-n --draft-max --draft-min --draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits "
      "--speculative-config --num-lookahead-slots",
      kOne, kNever, kSpeculation},
+    {"--spec-draft-model -md", kOne, kNever, "--draft-model MODEL"},
     {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling --spec-default",
      kNone, kNever, kSpeculation},
     // … what a server has where there is no request yet

@@ -10,6 +10,14 @@ constexpr double kKeepOfAll = 0.995, kKeepOfOne = 0.9, kKeepAtRest = 0.98;
 constexpr double kFirstTrials = 4, kFirstShare = 0.5;
 constexpr double kTrialsOfAll = 2;  // so many weigh what others taught beside the request's own
 
+double share_of_all(const RightCount& of) { return (of.right + kFirstTrials * kFirstShare) / (of.all + kFirstTrials); }
+double share_of_one(const RightCount& own, double of_all) {
+  return (own.right + kTrialsOfAll * of_all) / (own.all + kTrialsOfAll);
+}
+
+// Those behind the first wrong one were no trials: they could not be right.
+int32_t trials_of(int32_t guessed, int32_t right) { return std::min(right + 1, guessed); }
+
 }  // namespace
 
 size_t GuessRecord::class_of(int32_t matched) {
@@ -17,26 +25,34 @@ size_t GuessRecord::class_of(int32_t matched) {
   return static_cast<size_t>(std::lower_bound(kMost.begin(), kMost.end(), matched) - kMost.begin());
 }
 
-double GuessRecord::share(int32_t matched) const {
-  const RightCount& of = classes_[class_of(matched)];
-  return (of.right + kFirstTrials * kFirstShare) / (of.all + kFirstTrials);
-}
+double GuessRecord::share(int32_t matched) const { return share_of_all(classes_[class_of(matched)]); }
 
 void GuessRecord::add(int32_t matched, int32_t right, int32_t trials) {
   classes_[class_of(matched)].add(right, trials, kKeepOfAll);
 }
 
-double Guesser::share(const GuessRecord& record) const {
-  return (own_.right + kTrialsOfAll * record.share(matched)) / (own_.all + kTrialsOfAll);
-}
+double DraftRecord::share() const { return share_of_all(all_); }
 
-// Those behind the first wrong one were no trials: they could not be right.
+void DraftRecord::add(int32_t right, int32_t trials) { all_.add(right, trials, kKeepOfAll); }
+
+double Guesser::share(const GuessRecord& record) const { return share_of_one(own_, record.share(matched)); }
+
 void Guesser::judge(GuessRecord& record, int32_t guessed, int32_t right) {
-  const int32_t trials = std::min(right + 1, guessed);
+  const int32_t trials = trials_of(guessed, right);
   own_.add(right, trials, kKeepOfOne);
   record.add(matched, right, trials);
 }
 
 void Guesser::rest() { own_.add(0, 0, kKeepAtRest); }
+
+double Guesser::draft_share(const DraftRecord& record) const { return share_of_one(own_draft_, record.share()); }
+
+void Guesser::judge_draft(DraftRecord& record, int32_t guessed, int32_t right) {
+  const int32_t trials = trials_of(guessed, right);
+  own_draft_.add(right, trials, kKeepOfOne);
+  record.add(right, trials);
+}
+
+void Guesser::rest_draft() { own_draft_.add(0, 0, kKeepAtRest); }
 
 }  // namespace choral::engine

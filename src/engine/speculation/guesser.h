@@ -1,5 +1,5 @@
 // Guesses of one request, and how often they are right: by the length of the match that they come from, over all requests, and by
-// the request's own of late. Engine thread only.
+// the request's own of late. Those of a draft model (draft_model.h) are counted apart. Engine thread only.
 #pragma once
 
 #include <array>
@@ -30,6 +30,16 @@ class GuessRecord {
   std::array<RightCount, kClasses> classes_ = {};
 };
 
+// The same of a draft model.
+class DraftRecord {
+ public:
+  double share() const;
+  void add(int32_t right, int32_t trials);
+
+ private:
+  RightCount all_;
+};
+
 class Guesser {
  public:
   // Probability that a guessed token is right when those before it are.
@@ -38,11 +48,17 @@ class Guesser {
   // A step without guesses: what was learned counts less.
   void rest();
 
+  // The same of a draft model's.
+  double draft_share(const DraftRecord& record) const;
+  void judge_draft(DraftRecord& record, int32_t guessed, int32_t right);
+  void rest_draft();
+
   PromptLookup lookup;
-  int32_t matched = 0;  // of the last guess
+  int32_t matched = 0;    // of the last guess
+  bool by_draft = false;  // it is a draft model's
 
  private:
-  RightCount own_;
+  RightCount own_, own_draft_;
 };
 
 }  // namespace choral::engine

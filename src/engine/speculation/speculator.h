@@ -2,14 +2,20 @@
 // beside the token that is known; each gives the token that follows it, by the same draw as ever, so an answer's tokens are the
 // same to the last bit whether they were guessed or not. A guess costs its row of the step and gains a step where it is right; so
 // they are added, the likeliest first, as long as tokens a second grow by what steps cost (step_costs.h) and by how often the
-// request's guesses were right of late. Nothing else is known of a request than its tokens. Engine thread only.
+// request's guesses were right of late. Nothing else is known of a request than its tokens.
+// A text is looked up in itself, which is free. A draft model, if there is one, is asked where that makes tokens a second higher,
+// its steps' time counted: what it must read of a text first is paid as long as the answer seems to go on long enough to gain it.
+// Where it does not pay, a small share of the time goes into trying again. Engine thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "choral/llm.h"
+#include "engine/speculation/draft_model.h"
 #include "engine/speculation/guesser.h"
 #include "engine/speculation/step_costs.h"
 #include "engine/step_input.h"
@@ -24,8 +30,8 @@ class Speculator {
   static constexpr int32_t kMostGuessed = sched::Request::kMostGuesses;  // of one request in a step
   static_assert(kMostGuessed == SpeculationStats::kMostGuessed && 1 + kMostGuessed == kMostLogitsRows);
 
-  // Not `enabled`: it never guesses.
-  Speculator(bool enabled, int32_t max_num_seqs);
+  // Not `enabled`: it never guesses. `draft`: null: there is none.
+  Speculator(bool enabled, int32_t max_num_seqs, std::unique_ptr<DraftModel> draft = nullptr);
 
   // Writes the guesses of each running one.
   void guess(std::span<sched::Request* const> running);
@@ -33,23 +39,55 @@ class Speculator {
   void add_step(const sched::StepPlan& plan, double seconds);
   // Of the request's guesses the first `right` were.
   void judge(EngineRequest& request, int32_t guessed, int32_t right);
+  // It has ended.
+  void forget(const EngineRequest& request);
 
-  const SpeculationStats& stats() const { return stats_; }
+  SpeculationStats stats() const;
 
  private:
+  // A request that may be guessed for.
+  struct Candidate {
+    EngineRequest* request;
+    int32_t unread = 0;             // by the draft model; 0: it cannot guess for this request
+    bool draft_goes_first = false;  // its guesses are likelier than those that were looked up
+    int32_t count = 0;              // guesses that were chosen
+    int32_t read = 0;               // tokens that the draft model reads
+    lora::AdapterKey adapter = {};  // that it reads and guesses with
+  };
   struct Row {
     float probability;  // that it is right, and all before it
-    int32_t request;    // of guessed_
+    int32_t candidate;  // of candidates_
+    int32_t place;      // 0: the first guess
+    bool by_draft;
   };
-  void guess_of(EngineRequest& request);
-  void choose(int32_t known);
+  // The first so many rows of those that a choice may have.
+  struct Choice {
+    double rate = 0;  // tokens a second
+    size_t rows = 0;
+  };
+  // What the draft model may guess for.
+  enum class Drafts : uint8_t { kNone, kOfThoseItRead, kOfAll };
+
+  void consider(EngineRequest& request);
+  void add_rows(double share, int32_t most, bool by_draft);
+  bool may_have(const Row& row, Drafts drafts) const;
+  Choice choose(int32_t known, Drafts drafts);
+  void take(const Choice& choice, Drafts drafts);
+  void read_texts(int32_t known, double without, double with_all);
+  void try_again(int32_t known);
+  void ask_draft();
 
   const bool enabled_;
+  const std::unique_ptr<DraftModel> draft_;
   StepCosts costs_;
   GuessRecord record_;
+  DraftRecord draft_record_;
   SpeculationStats stats_;
-  std::vector<EngineRequest*> guessed_;
+  double purse_s_ = 0;  // for tries of the draft model where it does not pay
+  std::vector<Candidate> candidates_;
   std::vector<Row> rows_;
+  std::vector<DraftWish> wishes_;
+  std::vector<Candidate*> wishers_;  // one for each wish
 };
 
 }  // namespace choral::engine
