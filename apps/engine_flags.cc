@@ -116,14 +116,18 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill,!--no-enable-chunked-prefill", o.enable_chunked_prefill,
                "split long prompts over steps (on)")
       ->group("Engine");
-  option(
-      "--speculative", o.speculative,
-      "ngram: guess tokens from what the text says elsewhere, where that is faster; answers stay the same bits; or off (ngram)",
-      "NAME");
+  option("--speculative", o.speculative,
+         "guess tokens, where that is faster; answers stay the same bits: ngram, from what the text says elsewhere; draft=MODEL, "
+         "by a "
+         "draft model too; or off (ngram)",
+         "NAME");
   option("--num-speculative-tokens,--draft-max", o.most_guessed, "tokens guessed for an answer in a step, at most (12)", "N");
   option("--speculative-config", flags.speculative_config,
          R"(the same in vLLM's words: {"method": "ngram", "num_speculative_tokens": 5})", "JSON");
   option("--speculative-model", flags.speculative_model, "the same in vLLM's old words: [ngram]", "NAME");
+  option("--draft-model,--model-draft", o.draft_model,
+         "a small model with the same tokenizer that guesses tokens, as --speculative draft=MODEL", "MODEL");
+  option("--draft-quantization", o.draft_quantization, "of the draft model, as --quantization", "NAME");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
   option("--numerics", flags.numerics, "compute as this CPU level does: base, avx2, avx512, vnni or amx (the machine's)",
          "LEVEL");

@@ -40,7 +40,7 @@ constexpr std::string_view kRope = "nothing: the model's files say how positions
 constexpr std::string_view kSamplers =
     "nothing: the filters of `choral generate --help` stand in one order, and there are no others";
 constexpr std::string_view kForms = "`structured_outputs` or `response_format` of a request or of a line of --input";
-constexpr std::string_view kSpeculation = "--speculative ngram or off: tokens are guessed from the text, without a draft model";
+constexpr std::string_view kSpeculation = "--speculative ngram, draft=MODEL or off: guesses are weighed step by step";
 constexpr std::string_view kWeighed = "nothing: the longest match counts, and guesses are weighed before each step";
 constexpr std::string_view kSlots = "nothing: there are no slots; any answer may use the whole context";
 constexpr std::string_view kTextOnly = "nothing: models read text alone";
@@ -206,7 +206,7 @@ constexpr ForeignFlag kForeign[] = {
      "--spec-draft-poll-batch --spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe "
      "--spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-synth-len --spec-synth-rates --spec-draft-p-split --draft-p-split "
      "--spec-draft-sampling --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft "
-     "--n-gpu-layers-draft --spec-draft-model -md --model-draft --spec-draft-type-k -ctkd --cache-type-k-draft "
+     "--n-gpu-layers-draft --spec-draft-type-k -ctkd --cache-type-k-draft "
      "--spec-draft-type-v -ctvd --cache-type-v-draft --num-lookahead-slots --speculative-draft-tensor-parallel-size",
      kOne, kNever, kSpeculation},
     {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling", kNone, kNever,
@@ -220,6 +220,7 @@ constexpr ForeignFlag kForeign[] = {
      "--spec-ngram-simple-size-n --spec-ngram-map-k-size-n --spec-ngram-map-k4v-size-n --spec-ngram-mod-n-match "
      "--ngram-prompt-lookup-max --ngram-prompt-lookup-min --speculative-disable-by-batch-size",
      kOne, kAny, kWeighed},
+    {"--spec-draft-model -md", kOne, kNever, "--draft-model MODEL"},
     // … what a server has where there is no request yet
     {"--seed", kOne, kNever, "--engine-seed N"},
     {"--typical --typical-p --top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --repeat-last-n --dry-multiplier "

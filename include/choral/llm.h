@@ -117,9 +117,14 @@ struct EngineOptions {
   int kv_event_batches = 0;  // steps whose events of the prefix cache wait for LLM::next_kv_events(); 0: none are kept
   bool enable_chunked_prefill = true;
   // ngram: tokens are guessed from where the request's text went on before, and computed beside those that are known, where that
-  // gives more tokens a second; answers are the same bits | off
+  // gives more tokens a second; answers are the same bits | draft=MODEL: by a draft model too, draft_model | off
   std::string speculative = "ngram";
   int most_guessed = 12;                   // tokens of an answer in a step, 1 to SpeculationStats::kMostGuessed
+  // A small model of the same tokenizer, named as `model` is, that guesses where this gives more tokens a second; empty: none.
+  std::string draft_model = {};
+  std::string draft_quantization = "auto";  // of the draft model, as `quantization`
+  // Of the draft model: each guesses for the requests of the adapter that has its name. Loaded before load() returns.
+  std::vector<AdapterSpec> draft_adapters = {};
   std::string scheduling_policy = "fcfs";  // fcfs | priority
   uint64_t seed = 0;                       // for requests that bring none
   std::string chat_template = {};          // Jinja text that replaces the model's
@@ -270,6 +275,10 @@ struct SpeculationStats {
   int64_t drafts = 0;                               // steps of answers with guesses
   int64_t guessed = 0, right = 0;                   // tokens
   std::array<int64_t, kMostGuessed> right_at = {};  // first, second, … guesses that were right
+  int64_t draft_guessed = 0, draft_right = 0;       // of them, tokens that the draft model guessed
+  int64_t draft_steps = 0;                          // its steps, those that read prompts included
+  double draft_seconds = 0;                         // that they took
+  bool draft_failed = false;                        // it failed, and guesses no more
 };
 
 struct EngineStats {

@@ -15,7 +15,7 @@ from choral.errors import InvalidArgumentError
 ENGINE_ARGUMENTS = {
     "tokenizer", "dtype", "quantization", "activations", "kv_cache_dtype", "device", "strict", "require_device", "custom_ops", "fuse",
     "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "max_waiting", "max_waiting_tokens",
-    "request_timeout_s", "queue_timeout_s", "enable_prefix_caching", "enable_chunked_prefill", "speculative", "most_guessed",
+    "request_timeout_s", "queue_timeout_s", "enable_prefix_caching", "enable_chunked_prefill", "speculative", "most_guessed", "draft_model", "draft_quantization",
     "scheduling_policy", "seed", "chat_template", "adapter_root", "lora_dtype", "max_lora_rank", "lora_extra_vocab_size", "lora_bias", "max_loras",
     "max_cpu_loras", "fully_sharded_loras", "adapter_memory_bytes", "generations_alive",
 }  # fmt: skip
@@ -54,6 +54,7 @@ def engine_options(model: str | os.PathLike[str], adapters: Mapping[str, Any] | 
     if revision := arguments.pop("revision", None):
         options.model += f"@{revision}"
     options.adapters = [adapter_spec(name, source) for name, source in (adapters or {}).items()]
+    options.draft_adapters = [adapter_spec(name, source) for name, source in (arguments.pop("draft_adapters", None) or {}).items()]
     if config := arguments.pop("speculative_config", None):
         arguments = {**arguments, **_speculation(config)}
     for name, value in arguments.items():

@@ -25,7 +25,7 @@ sched::SchedulerConfig with_room_for_preempted(sched::SchedulerConfig config) {
 
 EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config,
                        std::shared_ptr<AdapterRegistry> registry, const EngineLimits& limits, Clock clock,
-                       const MaskLimits& mask_limits)
+                       const MaskLimits& mask_limits, std::unique_ptr<DraftModel> draft)
     : executor_(std::move(executor)),
       registry_(std::move(registry)),
       max_waiting_(config.max_waiting),
@@ -37,7 +37,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
                    : nullptr),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_, journal_.get()),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
-      speculator_(limits.most_guessed, config.max_num_seqs),
+      speculator_(limits.most_guessed, config.max_num_seqs, std::move(draft)),
       writer_(scheduler_, clock_, config.max_num_seqs),
       masks_(config.max_num_seqs + config.max_waiting, mask_limits),  // given tokens wait for theirs in the queue
       devices_work_beside_(executor_->on_wait([this] { hand_out(); })),
@@ -278,7 +278,9 @@ void EngineCore::drop_parked(sched::RequestId id, Tell&& tell) {
 void EngineCore::step(std::unique_lock<std::mutex>& queues) {
   take_masks();
   if (scheduler_.has_work()) {
+    queues.unlock();  // it only looks at them, and a draft model takes its time
     speculator_.guess(scheduler_.running());
+    queues.lock();
     starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { writer_.fail(refused, std::move(why)); });
     if (!starved_) {
       begin_answers();
@@ -356,6 +358,7 @@ void EngineCore::hand_out() {
 void EngineCore::end_finished() {
   cycle_.take_finished(scheduler_, [&](EngineRequest& ended) {
     masks_.forget(ended);
+    speculator_.forget(ended);
     if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status), ended.adapter_unusable);
     residency_.leave(ended);
     starved_ = false;  // what it held may be what others wait for

@@ -40,9 +40,11 @@ struct EngineLimits {
 
 class EngineCore {
  public:
-  // `registry` gives the adapters that requests name. Nothing happens before start().
+  // `registry` gives the adapters that requests name; `draft` guesses tokens (null: there is none). Nothing happens before
+  // start().
   EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config, std::shared_ptr<AdapterRegistry> registry,
-             const EngineLimits& limits, Clock clock = now_s, const MaskLimits& mask_limits = {});
+             const EngineLimits& limits, Clock clock = now_s, const MaskLimits& mask_limits = {},
+             std::unique_ptr<DraftModel> draft = nullptr);
   ~EngineCore() { stop(); }
 
   // Starts the engine's thread, once.

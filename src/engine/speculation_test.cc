@@ -7,6 +7,7 @@
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/guessing_engine_test.h"
 #include "engine/language_grammar_test.h"
+#include "engine/speculation/draft_engine_test.h"
 
 namespace choral::engine {
 namespace {
@@ -56,9 +57,13 @@ struct Case {
   int batched_tokens = 64;
   int blocks = 0;  // of the KV cache; 0: enough
   bool prefix_caching = true;
+  const char* draft_model = nullptr;  // that guesses too
+  int draft_blocks = 0;               // of its KV cache
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.model << ' ' << c.kv_cache_dtype << ' ' << c.blocks; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << ' ' << c.kv_cache_dtype << ' ' << c.blocks << ' ' << (c.draft_model == nullptr ? "alone" : c.draft_model);
+}
 
 class Speculation : public ::testing::TestWithParam<Case> {};
 
@@ -84,7 +89,8 @@ TEST_P(Speculation, TheSameBitsInFewerSteps) {
   for (int i = 0; i < 40; ++i) requests.push_back(drawn_request(random, adapters));
 
   const auto plain = load_or_die(options);
-  auto guessing = guessing_engine(options);
+  auto guessing = c.draft_model == nullptr ? guessing_engine(options)
+                                           : drafting_engine(options, {.model = c.draft_model, .kv_blocks = c.draft_blocks});
   const auto wanted = plain->generate(requests), got = guessing.generate(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE(i);
@@ -100,6 +106,7 @@ TEST_P(Speculation, TheSameBitsInFewerSteps) {
   EXPECT_EQ(without.speculation.guessed, 0);
   EXPECT_GT(with.speculation.right, 0);
   EXPECT_GT(with.speculation.guessed, with.speculation.right) << "some were wrong, and did no harm";
+  EXPECT_EQ(with.speculation.draft_guessed > 0, c.draft_model != nullptr);
   EXPECT_EQ(with.generated_tokens, without.generated_tokens);
   EXPECT_EQ(with.kv_blocks_free, with.kv_blocks_total);
   if (c.blocks > 0) {
@@ -113,7 +120,12 @@ INSTANTIATE_TEST_SUITE_P(Models, Speculation,
                                            Case{"tiny-gemma3"}, Case{"tiny-gemma3", "auto", 40, 20}, Case{"tiny-qwen3moe"},
                                            Case{"tiny-deepseek-v3"}, Case{"tiny-granite-h"},
                                            Case{"tiny-granite-h", "auto", 64, 0, false}, Case{"tiny-qwen3-next"},
-                                           Case{"tiny-qwen3-next", "auto", 40, 9}));
+                                           Case{"tiny-qwen3-next", "auto", 40, 9},
+                                           Case{"tiny-llama3", "auto", 64, 0, true, "tiny-llama3"},
+                                           Case{"tiny-llama3", "auto", 64, 14, true, "tiny-llama3", 20},
+                                           Case{"tiny-llama3", "auto", 64, 0, true, "tiny-gemma3"},
+                                           Case{"tiny-gemma3", "auto", 40, 20, true, "tiny-gemma3", 30},
+                                           Case{"tiny-qwen3moe", "int8", 64, 0, true, "tiny-qwen3"}));
 
 void expect_same_answers(AssembledEngine& plain, AssembledEngine& guessing, const std::vector<Request>& requests) {
   const auto wanted = plain.generate(requests), got = guessing.generate(requests);
@@ -314,19 +326,6 @@ TEST(SpeculationOfRequests, AStreamsPiecesAddUpToItsGuesses) {
   EXPECT_GT(whole.right, 0);
   EXPECT_EQ(sum.guessed, whole.guessed);
   EXPECT_EQ(sum.right, whole.right);
-}
-
-TEST(SpeculationOfStates, ModelsWithStatesDoNotGuess) {
-  auto engine = guessing_engine(tiny_options("tiny-granite-h"));
-  std::vector<int32_t> prompt;
-  for (int i = 0; i < 60; ++i) prompt.push_back(5 + i % 4);
-  ASSERT_TRUE(engine.generate({greedy_request(prompt, 40)}).front().status.ok());
-  EXPECT_EQ(stats_at_rest(engine).speculation.guessed, 0);
-  auto options = tiny_options("tiny-granite-h");
-  options.speculative = "ngram";
-  const auto llm = load_or_die(options);
-  EXPECT_EQ(llm->info().most_guessed, 0);
-  EXPECT_THAT(llm->info().notes, ::testing::Contains(::testing::HasSubstr("no tokens are guessed ahead: the states")));
 }
 
 TEST(SpeculationOfModels, TheModelSaysHowManyTokens) {

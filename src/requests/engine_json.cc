@@ -48,15 +48,17 @@ constexpr std::array kLoadFields{kSpecFields[0],
                                  CHORAL_FIELD(AdapterLoad, replace, replace),
                                  CHORAL_FIELD(AdapterLoad, expected_generation, expected_generation)};
 
+template <auto kMember>
 Status read_specs(std::string_view name, const Json& json, EngineOptions& out) {
   if (!json.is_array()) return wrong_type(name, R"(a list of objects such as {"name": "…", "path": "…"})", json);
-  out.adapters.clear();
+  std::vector<AdapterSpec>& specs = out.*kMember;
+  specs.clear();
   for (const auto& entry : json) {
-    const std::string place = fmt::format("{}[{}]", name, out.adapters.size());
+    const std::string place = fmt::format("{}[{}]", name, specs.size());
     if (!entry.is_object()) return wrong_type(place, R"(an object such as {"name": "…", "path": "…"})", entry);
     AdapterLoad read;
     CHORAL_RETURN_IF_ERROR(read_fields(entry, std::span<const Field<AdapterLoad>>(kSpecFields), place + ".", read));
-    out.adapters.push_back(std::move(read.spec));
+    specs.push_back(std::move(read.spec));
   }
   return {};
 }
@@ -88,6 +90,8 @@ constexpr std::array kOptions{
     CHORAL_OPTION(enable_chunked_prefill),
     CHORAL_OPTION(speculative),
     CHORAL_OPTION(most_guessed),
+    CHORAL_OPTION(draft_model),
+    CHORAL_OPTION(draft_quantization),
     CHORAL_OPTION(scheduling_policy),
     CHORAL_OPTION(seed),
     CHORAL_OPTION(chat_template),
@@ -101,7 +105,8 @@ constexpr std::array kOptions{
     CHORAL_OPTION(fully_sharded_loras),
     CHORAL_OPTION(adapter_memory_bytes),
     CHORAL_OPTION(generations_alive),
-    Field<EngineOptions>{"adapters", {}, read_specs},
+    Field<EngineOptions>{"adapters", {}, read_specs<&EngineOptions::adapters>},
+    Field<EngineOptions>{"draft_adapters", {}, read_specs<&EngineOptions::draft_adapters>},
 };
 // layer_overrides, platform, adapter_generations, adapter_places, on_progress; kv_event_batches, which only
 // LLM::next_kv_events() empties
@@ -210,7 +215,12 @@ Json stats_json(const EngineStats& s) {
            {{"drafts", s.speculation.drafts},
             {"guessed", s.speculation.guessed},
             {"right", s.speculation.right},
-            {"right_at", s.speculation.right_at}}},
+            {"right_at", s.speculation.right_at},
+            {"draft_guessed", s.speculation.draft_guessed},
+            {"draft_right", s.speculation.draft_right},
+            {"draft_steps", s.speculation.draft_steps},
+            {"draft_seconds", s.speculation.draft_seconds},
+            {"draft_failed", s.speculation.draft_failed}}},
           {"prefix_query_tokens", s.prefix_query_tokens},
           {"prefix_hit_tokens", s.prefix_hit_tokens},
           {"kv_blocks_total", s.kv_blocks_total},

@@ -55,7 +55,7 @@ std::pair<Ids, bool> guess(const Ids& prediction, const Ids& text, int32_t answe
   Guesser guesser;
   guesser.set_prediction(std::make_shared<const Prediction>(prediction));
   Ids out(2, -1);
-  out.resize(static_cast<size_t>(guesser.guess(text, answer_begin, 100, out)));
+  out.resize(static_cast<size_t>(guesser.look_up(text, answer_begin, 100, out)));
   guesser.count(2, 1);
   EXPECT_EQ(guesser.counts().guessed, 2);
   EXPECT_EQ(guesser.counts().right, 1);
