@@ -117,14 +117,14 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
                "split long prompts over steps (on)")
       ->group("Engine");
   option("--speculative", o.speculative,
-         "guess tokens, where that is faster; answers stay the same bits: ngram, from what the text says elsewhere; draft=MODEL, "
-         "by a "
-         "draft model too; or off (ngram)",
-         "NAME");
+         "guess tokens, where that is faster; answers stay the same bits: ngram, from what the text says elsewhere; traffic, from "
+         "ended answers too; draft=MODEL, by a draft model too; or off (ngram)",
+         "LIST");
+  option("--traffic-memory", flags.traffic_memory, "for ended answers that are guessed from (64M)", "SIZE");
   option("--num-speculative-tokens,--draft-max", o.most_guessed, "tokens guessed for an answer in a step, at most (12)", "N");
   option("--speculative-config", flags.speculative_config,
          R"(the same in vLLM's words: {"method": "ngram", "num_speculative_tokens": 5})", "JSON");
-  option("--speculative-model", flags.speculative_model, "the same in vLLM's old words: [ngram]", "NAME");
+  option("--speculative-model", flags.speculative_model, "the same in vLLM's old words: [ngram] or a draft model", "NAME");
   option("--draft-model,--model-draft", o.draft_model,
          "a small model with the same tokenizer that guesses tokens, as --speculative draft=MODEL", "MODEL");
   option("--draft-quantization", o.draft_quantization, "of the draft model, as --quantization", "NAME");
@@ -150,13 +150,16 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
 namespace {
 
 Status put_speculation(const EngineFlags& flags, EngineOptions& options) {
-  if (!flags.speculative_model.empty())
-    CHORAL_RETURN_IF_ERROR(requests::check_speculative_model(flags.speculative_model).while_("--speculative-model"));
+  if (!flags.traffic_memory.empty()) {
+    CHORAL_TRY(options.traffic_memory_bytes, parse_size(flags.traffic_memory).while_("--traffic-memory"));
+  }
+  if (options.draft_model.empty()) options.draft_model = requests::draft_model_of(flags.speculative_model);
   if (flags.speculative_config.empty()) return {};
   if (options.speculative == "off")
     return invalid_argument("--speculative off and --speculative-config were given, which turns it on; leave one of them out");
   CHORAL_TRY(const auto config, requests::read_speculative_config(flags.speculative_config).while_("--speculative-config"));
   options.most_guessed = config.most_guessed.value_or(options.most_guessed);
+  if (options.draft_model.empty()) options.draft_model = config.draft_model;
   for (const auto& note : config.notes) {
     if (!flags.quiet) say_wrapped("choral: --speculative-config: " + note);
   }

@@ -66,6 +66,7 @@ void bind_options(nb::module_& m) {
       .def_rw("enable_chunked_prefill", &EngineOptions::enable_chunked_prefill)
       .def_rw("speculative", &EngineOptions::speculative)
       .def_rw("most_guessed", &EngineOptions::most_guessed)
+      .def_rw("traffic_memory_bytes", &EngineOptions::traffic_memory_bytes)
       .def_rw("draft_model", &EngineOptions::draft_model)
       .def_rw("draft_quantization", &EngineOptions::draft_quantization)
       .def_rw("draft_adapters", &EngineOptions::draft_adapters)

@@ -12,6 +12,7 @@
 #include "engine/options_check.h"
 #include "engine/request_reader.h"
 #include "engine/sampling_check.h"
+#include "base/size_text.h"
 #include "engine/speculation/draft_loader.h"
 #include "engine/speculation/speculation_choice.h"
 #include "engine/stated_sampling.h"
@@ -218,8 +219,6 @@ Status check_adapter_root(const std::string& root) {
 // Of the model that is guessed for.
 Status check_can_use_drafts(const ExecutorFacts& facts) {
   if (facts.head.kind != models::HeadKind::kTokens) return unsupported("the model gives no text, so there is nothing to guess");
-  if (facts.kv_pool.state_slots > 0)
-    return unsupported("the model keeps states, which have no way back from a wrong guess: leave the draft model out");
   return {};
 }
 
@@ -277,7 +276,10 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens,
                             .kv_event_batches = options.kv_event_batches,
-                            .most_guessed = speculation.guesses ? options.most_guessed : 0};
+                            .most_guessed = speculation.guesses ? options.most_guessed : 0,
+                            .traffic_bytes = speculation.keeps_traffic ? options.traffic_memory_bytes : 0};
+  if (limits.traffic_bytes > 0)
+    engine->info_.notes.push_back(fmt::format("ended answers: up to {} of them are kept to guess from", size_text(limits.traffic_bytes)));
   engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits, now_s, MaskLimits(),
                                                std::move(draft_model));
   engine->describe_guesses();

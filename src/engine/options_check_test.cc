@@ -57,10 +57,12 @@ TEST(OptionsCheck, ADraftModelIsNamedOnce) {
   EXPECT_EQ(model_of("ngram", "a/b"), "a/b");
   EXPECT_EQ(model_of("draft=a/b,c", ""), "a/b,c");
   EXPECT_EQ(model_of("ngram,draft=a/b", "a/b"), "a/b");
+  EXPECT_EQ(model_of("ngram,traffic,draft=a/b,c", ""), "a/b,c");
+  EXPECT_EQ(model_of("traffic", "a"), "a");
   EXPECT_THAT(model_of("draft=", ""), HasSubstr("name a model behind draft="));
   EXPECT_THAT(model_of("draft=a", "b"), HasSubstr("--speculative draft=a and --draft-model b: give one of them"));
   EXPECT_THAT(model_of("off", "b"), HasSubstr("--draft-model b would guess nothing"));
-  EXPECT_THAT(model_of("eagle", ""), HasSubstr("choose ngram, draft=MODEL or off"));
+  EXPECT_THAT(model_of("eagle", ""), HasSubstr("choose off, or some of ngram, traffic and draft=MODEL"));
 }
 
 TEST(OptionsCheck, WhatIsSaidOfADraftModelNeedsOne) {

@@ -119,7 +119,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Speculation,
                                            Case{"tiny-llama3", "int8", 24}, Case{"tiny-llama3", "auto", 512, 0, false},
                                            Case{"tiny-gemma3"}, Case{"tiny-gemma3", "auto", 40, 20}, Case{"tiny-qwen3moe"},
                                            Case{"tiny-deepseek-v3"}, Case{"tiny-granite-h"},
-                                           Case{"tiny-granite-h", "auto", 64, 0, false}, Case{"tiny-qwen3-next"},
+                                           Case{"tiny-granite-h", "auto", 64, 0, false},
+                                           Case{"tiny-granite-h", "auto", 64, 0, true, "tiny-llama3"}, Case{"tiny-qwen3-next"},
                                            Case{"tiny-qwen3-next", "auto", 40, 9},
                                            Case{"tiny-llama3", "auto", 64, 0, true, "tiny-llama3"},
                                            Case{"tiny-llama3", "auto", 64, 14, true, "tiny-llama3", 20},
@@ -335,6 +336,59 @@ TEST(SpeculationOfModels, TheModelSaysHowManyTokens) {
   EXPECT_EQ(load_or_die(options)->info().most_guessed, 12);
   options.most_guessed = 5;
   EXPECT_EQ(load_or_die(options)->info().most_guessed, 5);
+}
+
+class SpeculationOfTraffic : public ::testing::Test {
+ protected:
+  static EngineOptions options() {
+    auto options = tiny_options();
+    options.speculative = "traffic";
+    return options;
+  }
+  // How many tokens of the answer were right guesses.
+  int64_t right(const Request& request) {
+    const auto before = stats_at_rest(engine_).speculation.right;
+    const auto got = engine_.generate({request}).front();
+    expect_same_bits(plain_->generate({request}).front(), got);
+    return stats_at_rest(engine_).speculation.right - before;
+  }
+  // Nothing is said twice in it.
+  static Request fresh(uint32_t seed = 5) {
+    auto request = greedy_request(random_prompt(30, seed), 40);
+    request.sampling.seed = 1;
+    return request;
+  }
+
+  AssembledEngine engine_ = guessing_engine(options());
+  std::unique_ptr<LLM> plain_ = load_or_die(tiny_options());
+};
+
+TEST_F(SpeculationOfTraffic, WhatWasSaidIsGuessedTheNextTime) {
+  const int64_t first = right(fresh());
+  EXPECT_GE(right(fresh()), 30);
+  EXPECT_LT(first, 10);
+  EXPECT_GT(stats_at_rest(engine_).speculation.traffic_bytes, 1000);
+}
+
+TEST_F(SpeculationOfTraffic, OthersAnswersAreNotGuessed) {
+  auto one = fresh(), other = fresh(), shy = fresh(6);
+  one.cache_salt = "one";
+  other.cache_salt = "other";
+  right(one);
+  EXPECT_LT(right(other), 10);
+  EXPECT_LT(right(fresh()), 10);
+  EXPECT_GE(right(other), 30) << "its own";
+  shy.most_guessed = 0;
+  right(shy);
+  shy.most_guessed = -1;
+  EXPECT_LT(right(shy), 10) << "an answer without guesses is not kept";
+}
+
+TEST_F(SpeculationOfTraffic, WithoutTheWordNothingIsKept) {
+  auto engine = guessing_engine(tiny_options());
+  engine.generate({fresh()});
+  EXPECT_EQ(stats_at_rest(engine).speculation.traffic_bytes, 0);
+  EXPECT_LT(engine.generate({fresh()}).front().completions[0].guesses.right, 10);
 }
 
 // What was computed of an answer is there for the next request, guessed or not.

@@ -90,6 +90,7 @@ constexpr std::array kOptions{
     CHORAL_OPTION(enable_chunked_prefill),
     CHORAL_OPTION(speculative),
     CHORAL_OPTION(most_guessed),
+    CHORAL_OPTION(traffic_memory_bytes),
     CHORAL_OPTION(draft_model),
     CHORAL_OPTION(draft_quantization),
     CHORAL_OPTION(scheduling_policy),

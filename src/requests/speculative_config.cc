@@ -21,25 +21,23 @@ constexpr std::array kNeutral{
     Neutral{"disable_by_batch_size", "before each step guesses are weighed by what the step costs, and a full batch has none"},
 };
 
-// Members that say something of a model that guesses.
-constexpr std::array<std::string_view, 8> kOfModels{
-    "draft_tensor_parallel_size", "quantization",      "max_model_len", "revision", "code_revision",
-    "draft_load_config",          "attention_backend", "moe_backend"};
-
-Status no_draft_models(std::string_view what) {
-  return unsupported(R"({}: tokens are guessed from the text itself and not by a model; send {{"method": "ngram"}})", what);
-}
+// Members that say how a draft model is loaded or run.
+constexpr std::array<std::string_view, 7> kOfModels{"draft_tensor_parallel_size", "quantization",      "max_model_len", "code_revision",
+                                                    "draft_load_config",          "attention_backend", "moe_backend"};
 
 Status read_member(const std::string& name, const Json& value, SpeculativeConfig& config) {
   if (name == "method") {
     std::string method;
     CHORAL_RETURN_IF_ERROR(read_value(name, value, method));
-    return method == "ngram" ? Status() : no_draft_models(fmt::format("the method '{}' is not served", shown(method)));
+    if (method == "ngram" || method == "draft_model") return {};
+    return unsupported(R"(the method '{}' is not served: tokens are guessed from the text itself and by a draft model; send {{"method": "ngram"}} or {{"model": "MODEL"}})",
+                       shown(method));
   }
   if (name == "model") {
     std::string model;
     CHORAL_RETURN_IF_ERROR(read_value(name, value, model));
-    return check_speculative_model(model);
+    config.draft_model = draft_model_of(model);
+    return {};
   }
   if (name == "num_speculative_tokens") return read_value(name, value, config.most_guessed);
   const auto neutral = std::find_if(kNeutral.begin(), kNeutral.end(), [&](const Neutral& each) { return each.name == name; });
@@ -50,7 +48,7 @@ Status read_member(const std::string& name, const Json& value, SpeculativeConfig
     return {};
   }
   if (std::find(kOfModels.begin(), kOfModels.end(), name) != kOfModels.end())
-    return no_draft_models(fmt::format("'{}' is not served", name));
+    return unsupported("'{}' is not served; --draft-model MODEL and --draft-quantization NAME say the same as `choral serve` says it", name);
   std::vector<std::string> names{"method", "model", "num_speculative_tokens"};
   for (const auto& each : kNeutral) names.emplace_back(each.name);
   const std::string nearest = nearest_name(name, names);
@@ -60,9 +58,8 @@ Status read_member(const std::string& name, const Json& value, SpeculativeConfig
 
 }  // namespace
 
-Status check_speculative_model(std::string_view model) {
-  if (model == "ngram" || model == "[ngram]") return {};
-  return no_draft_models(fmt::format("the draft model '{}' is not served", shown(model)));
+std::string draft_model_of(std::string_view speculative_model) {
+  return std::string(speculative_model == "ngram" || speculative_model == "[ngram]" ? "" : speculative_model);
 }
 
 Result<SpeculativeConfig> read_speculative_config(std::string_view json) {

@@ -12,11 +12,12 @@ namespace choral::requests {
 
 struct SpeculativeConfig {
   std::optional<int> most_guessed = {};  // EngineOptions'
+  std::string draft_model = {};          // empty: none
   std::vector<std::string> notes = {};   // of each member that changes nothing, with the reason
 };
 
 Result<SpeculativeConfig> read_speculative_config(std::string_view json);
-// Of a model by which a server is to guess; "ngram" and "[ngram]" are none.
-Status check_speculative_model(std::string_view model);
+// The draft model that vLLM's old flag names; "ngram" and "[ngram]" are none: empty.
+std::string draft_model_of(std::string_view speculative_model);
 
 }  // namespace choral::requests

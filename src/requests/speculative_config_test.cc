@@ -24,13 +24,19 @@ TEST(SpeculativeConfig, SaysHowManyTokensAreGuessed) {
   EXPECT_THAT(named->notes, IsEmpty());
 }
 
-TEST(SpeculativeConfig, RefusesModelsThatGuess) {
-  for (const char* json : {R"({"method":"eagle3","model":"a/b"})", R"({"model":"a/b","num_speculative_tokens":3})",
-                           R"({"method":"ngram","draft_tensor_parallel_size":1})"}) {
-    EXPECT_EQ(fault_of(json).code(), Code::kUnsupported) << json;
-    EXPECT_THAT(fault_of(json).message(), HasSubstr("guessed from the text itself and not by a model"));
+TEST(SpeculativeConfig, NamesADraftModel) {
+  for (const char* json : {R"({"model":"a/b","num_speculative_tokens":3})", R"({"method":"draft_model","model":"a/b"})"}) {
+    const auto config = read_speculative_config(json);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    EXPECT_EQ(config->draft_model, "a/b");
   }
-  EXPECT_THAT(fault_of(R"({"model":"a/b"})").message(), HasSubstr("the draft model 'a/b' is not served"));
+  EXPECT_EQ(draft_model_of("[ngram]"), "");
+}
+
+TEST(SpeculativeConfig, RefusesOtherMethods) {
+  EXPECT_EQ(fault_of(R"({"method":"eagle3","model":"a/b"})").code(), Code::kUnsupported);
+  EXPECT_THAT(fault_of(R"({"method":"eagle3","model":"a/b"})").message(), HasSubstr("the method 'eagle3' is not served"));
+  EXPECT_THAT(fault_of(R"({"model":"a","draft_tensor_parallel_size":1})").message(), HasSubstr("'draft_tensor_parallel_size' is not served"));
 }
 
 TEST(SpeculativeConfig, NothingIsReadInPart) {

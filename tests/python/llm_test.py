@@ -381,8 +381,10 @@ class Life(PackageTest):
             LLM(self.model, tensor_parallel_size=2)
         with self.raises(InvalidArgumentError, "max_num_seqs must be of type int"):
             LLM(self.model, max_num_seqs="many")
-        with self.raises(InvalidArgumentError, "the text itself"):
+        with self.raises(NotFoundError, "--draft-model org/small"):
             LLM(self.model, speculative_config={"model": "org/small", "num_speculative_tokens": 3})
+        with self.raises(InvalidArgumentError, "method 'eagle3' is not served"):
+            LLM(self.model, speculative_config={"method": "eagle3", "model": "org/small"})
         with self.raises(InvalidArgumentError, "num_speculative_token is not known"):
             LLM(self.model, speculative_config={"method": "ngram", "num_speculative_token": 3})
         with self.raises(InvalidArgumentError, "--num-speculative-tokens 13: give 1 to 12"):

@@ -10,6 +10,7 @@
 #include "choral/types.h"
 #include "engine/speculation/prediction.h"
 #include "engine/speculation/prompt_lookup.h"
+#include "engine/speculation/traffic_store.h"
 
 namespace choral::engine {
 
@@ -25,6 +26,9 @@ struct RightCount {
 // Where a guess comes from: the length of the match where it was looked up, or one of these.
 inline constexpr int32_t kByForm = -1;   // what the answer's form leaves open
 inline constexpr int32_t kByDraft = -2;  // a draft model
+// … and this, of a match in an answer that ended.
+constexpr int32_t in_traffic(int32_t matched) { return -100 - matched; }
+constexpr bool is_in_traffic(int32_t from) { return from < -100; }
 
 // Over all requests.
 class GuessRecord {
@@ -33,7 +37,8 @@ class GuessRecord {
   void add(int32_t from, int32_t right, int32_t trials);
 
  private:
-  static constexpr size_t kMatches = 5, kClasses = kMatches + 2;
+  static constexpr size_t kMatches = 5, kClasses = 2 * kMatches + 2;  // of matches of both kinds, and the others
+  static size_t length_class(int32_t matched);
   static size_t class_of(int32_t from);
   std::array<RightCount, kClasses> classes_ = {};
 };
@@ -44,6 +49,11 @@ class Guesser {
   void set_most(int32_t most) { most_ = most; }
   int32_t most() const { return most_; }
   void set_prediction(std::shared_ptr<const Prediction> prediction) { prediction_ = std::move(prediction); }
+  // What ended answers of requests with this root said is looked up too; null: nowhere.
+  void set_traffic(TrafficStore* traffic, const cache::PrefixRoot& group) {
+    traffic_ = traffic;
+    group_ = group;
+  }
   // Writes what may follow `text`, whose answer begins at `answer_begin` and which never grows longer than `max_length`; says how
   // many tokens, and sets from().
   int32_t look_up(std::span<const int32_t> text, int32_t answer_begin, int32_t max_length, std::span<int32_t> out);
@@ -66,11 +76,13 @@ class Guesser {
  private:
   PromptLookup lookup_;
   std::shared_ptr<const Prediction> prediction_;  // null: there is none
+  TrafficStore* traffic_ = nullptr;
+  cache::PrefixRoot group_ = {};
   int32_t most_ = 0;
   int32_t from_ = 0;
   bool is_predicted_ = false;  // the prediction gave it
   GuessCounts counts_;
-  std::array<RightCount, 3> own_;  // of those looked up, kByForm and kByDraft
+  std::array<RightCount, 4> own_;  // of those looked up, kByForm, kByDraft, and in_traffic()
 };
 
 }  // namespace choral::engine

@@ -6,15 +6,22 @@
 
 namespace choral::engine {
 
-void PromptLookup::make_room(int32_t tokens) {
+size_t PromptLookup::homes_for(int32_t tokens) { return std::bit_ceil(std::max<size_t>(2 * static_cast<size_t>(tokens), 16)); }
+
+int64_t PromptLookup::bytes_for(int32_t tokens) {
+  return static_cast<int64_t>((homes_for(tokens) + static_cast<size_t>(tokens)) * sizeof(int32_t));
+}
+
+bool PromptLookup::make_room(int32_t tokens) {
   has_tried_ = true;
   room_ = std::clamp(tokens, 0, kMostText);
-  const size_t homes = std::bit_ceil(std::max<size_t>(2 * static_cast<size_t>(room_), 16));
+  const size_t homes = homes_for(room_);
   mask_ = static_cast<uint32_t>(homes - 1);
   latest_.reset(static_cast<int32_t*>(std::malloc(homes * sizeof(int32_t))));
   before_.reset(static_cast<int32_t*>(std::malloc(std::max<size_t>(static_cast<size_t>(room_), 1) * sizeof(int32_t))));
   if (latest_ == nullptr || before_ == nullptr) room_ = 0;
   if (room_ > 0) std::fill_n(latest_.get(), homes, -1);
+  return room_ == std::min(tokens, kMostText);
 }
 
 // Of the gram that ends with *last.

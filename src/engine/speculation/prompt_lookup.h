@@ -20,7 +20,9 @@ class PromptLookup {
   static constexpr int32_t kMostText = 32768;  // tokens whose places are known; of a longer text the first
 
   // Once: makes room for a text of so many tokens. Without, also where there is no memory for it, nothing is guessed.
-  void make_room(int32_t tokens);
+  // False: there is no memory.
+  bool make_room(int32_t tokens);
+  static int64_t bytes_for(int32_t tokens);
   bool has_tried() const { return has_tried_; }
 
   // Knows from now on the places of `text` that something follows; it begins with the text of the call before.
@@ -43,6 +45,7 @@ class PromptLookup {
     void operator()(int32_t* memory) const { std::free(memory); }
   };
   using Places = std::unique_ptr<int32_t[], Free>;
+  static size_t homes_for(int32_t tokens);
   uint32_t home(const int32_t* last) const;
 
   bool has_tried_ = false;

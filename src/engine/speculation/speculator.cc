@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "engine/engine_request.h"
+#include "engine/spare_memory.h"
 
 namespace choral::engine {
 namespace {
@@ -44,10 +46,16 @@ lora::AdapterKey draft_adapter(const DraftModel& draft, const EngineRequest& req
   return draft.adapter_of(request.adapters[0].version->request.lora_name);
 }
 
+// Of requests that share what they compute with nobody, none.
+const std::optional<cache::PrefixRoot>& group_of(const EngineRequest& request) {
+  return request.activation_token > 0 ? request.activated_root : request.prefix_root;
+}
+
 }  // namespace
 
-Speculator::Speculator(int32_t most_guessed, int32_t max_num_seqs, std::unique_ptr<DraftModel> draft)
+Speculator::Speculator(int32_t most_guessed, int32_t max_num_seqs, int64_t traffic_bytes, std::unique_ptr<DraftModel> draft)
     : most_guessed_(most_guessed), draft_(std::move(draft)) {
+  if (traffic_bytes > 0 && most_guessed > 0) traffic_.emplace(traffic_bytes);
   candidates_.reserve(max_num_seqs);
   rows_.reserve(static_cast<size_t>(max_num_seqs) * kMostGuessed * (draft_ == nullptr ? 1 : 2));
   wishes_.reserve(draft_ == nullptr ? 0 : max_num_seqs);
@@ -312,12 +320,29 @@ void Speculator::judge(EngineRequest& request, int32_t guessed, int32_t right) {
   stats_.draft_right += right;
 }
 
-void Speculator::forget(const EngineRequest& request) {
+void Speculator::begin(EngineRequest& request) {
+  if (const auto& group = group_of(request); traffic_ && group) request.guesser.set_traffic(&*traffic_, *group);
+}
+
+void Speculator::end(const EngineRequest& request) {
   if (draft_ != nullptr) draft_->forget(request.id);
+  const bool is_sound = request.finish_reason != sched::FinishReason::kError && !request.is_distrusted;
+  if (const auto& group = group_of(request); traffic_ && group && is_sound && request.guesser.most() > 0)
+    keep(*group, request);
+}
+
+// Without memory for it nothing is lost.
+void Speculator::keep(const cache::PrefixRoot& group, const EngineRequest& request) {
+  const Status kept = or_out_of_memory("an ended answer cannot be kept", [&] {
+    traffic_->add(group, request.tokens, request.prompt_count);
+    return Status();
+  });
+  if (!kept.ok()) CHORAL_LOG(kDebug, "{}", kept.message());
 }
 
 SpeculationStats Speculator::stats() const {
   SpeculationStats now = stats_;
+  now.traffic_bytes = traffic_ ? traffic_->size_bytes() : 0;
   if (draft_ == nullptr) return now;
   now.draft_steps = draft_->stats().steps;
   now.draft_seconds = draft_->stats().seconds;

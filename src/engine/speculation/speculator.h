@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,8 +32,9 @@ class Speculator {
   static constexpr int32_t kMostGuessed = sched::Request::kMostGuesses;  // of one request in a step
   static_assert(kMostGuessed == SpeculationStats::kMostGuessed && 1 + kMostGuessed == kMostLogitsRows);
 
-  // `most_guessed`: of one request in a step; 0: it never guesses. `draft`: null: there is none.
-  Speculator(int32_t most_guessed, int32_t max_num_seqs, std::unique_ptr<DraftModel> draft = nullptr);
+  // `most_guessed`: of one request in a step; 0: it never guesses. `traffic_bytes`: for what ended answers said;
+  // 0: nothing is kept of them. `draft`: null: there is none.
+  Speculator(int32_t most_guessed, int32_t max_num_seqs, int64_t traffic_bytes = 0, std::unique_ptr<DraftModel> draft = nullptr);
   int32_t most_guessed() const { return most_guessed_; }
 
   // Writes the guesses of each running one.
@@ -43,8 +45,9 @@ class Speculator {
   void wish(EngineRequest& request);
   // Of the request's guesses the first `right` were.
   void judge(EngineRequest& request, int32_t guessed, int32_t right);
-  // It has ended.
-  void forget(const EngineRequest& request);
+  // Before its first step, and behind its last.
+  void begin(EngineRequest& request);
+  void end(const EngineRequest& request);
 
   SpeculationStats stats() const;
 
@@ -77,6 +80,7 @@ class Speculator {
   void consider(EngineRequest& request);
   int32_t write_guess(EngineRequest& request, std::span<int32_t> out) const;
   int32_t write_allowed_guess(EngineRequest& request, std::span<int32_t> out) const;
+  void keep(const cache::PrefixRoot& group, const EngineRequest& request);
   int32_t worth(double share, int32_t most) const;
   void add_rows(double share, int32_t most, bool by_draft);
   bool may_have(const Row& row, Drafts drafts) const;
@@ -88,6 +92,7 @@ class Speculator {
   void make_masks();
 
   const int32_t most_guessed_;
+  std::optional<TrafficStore> traffic_;
   const std::unique_ptr<DraftModel> draft_;
   StepCosts costs_;
   GuessRecord record_;
