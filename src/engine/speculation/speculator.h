@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -83,7 +84,7 @@ class Speculator {
   GuessRecord record_;
   DraftRecord draft_record_;
   SpeculationStats stats_;
-  double purse_s_ = 0;  // for tries of the draft model where it does not pay
+  std::optional<double> purse_s_;  // for tries of the draft model where it does not pay; from the first step on that is timed
   std::vector<Candidate> candidates_;
   std::vector<Row> rows_;
   std::vector<DraftWish> wishes_;
