@@ -72,9 +72,11 @@ inline AssembledEngine drafting_engine(EngineOptions options, const DraftSetup& 
           [setup, texts](const ExecutorFacts& target) {
             auto own = draft_options(setup.model, setup.kv_blocks);
             own.max_num_seqs = texts;
-            return std::make_unique<DraftModel>(draft_executor(own, setup.fails_at), texts, kDraftRows,
-                                                static_cast<int32_t>(target.vocab_size), DraftModel::Adapters(),
-                                                ticking_clock(setup.step_s));
+            auto draft = std::make_unique<DraftModel>(draft_executor(own, setup.fails_at), texts, kDraftRows,
+                                                      static_cast<int32_t>(target.vocab_size), DraftModel::Adapters(),
+                                                      ticking_clock(setup.step_s));
+            draft->time_steps();
+            return draft;
           }};
 }
 

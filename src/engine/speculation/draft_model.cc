@@ -64,9 +64,9 @@ void DraftModel::forget(uint64_t id) {
 
 void DraftModel::time_steps() {
   constexpr uint64_t kNobody = ~uint64_t{0};
-  const std::array<int32_t, 1> text{};
-  std::array<int32_t, 4> guesses{};
-  DraftWish wish{.id = kNobody, .text = text, .max_length = 16, .read = 1, .out = guesses};
+  const std::array<int32_t, 16> text{};
+  std::array<int32_t, 6> guesses{};
+  DraftWish wish{.id = kNobody, .text = text, .max_length = 32, .read = 16, .out = guesses};
   guess({&wish, 1});
   forget(kNobody);
 }
@@ -148,17 +148,11 @@ DraftModel::Text* DraftModel::find_or_introduce(const DraftWish& wish) {
   return told.ok() ? made : nullptr;
 }
 
-// Takes back the guesses that did not come true. The last token is always computed: its row gives the first guess.
+// Guesses that did not come true are written over. The last token is always computed: its row gives the first guess.
 void DraftModel::settle(Text& text, std::span<const int32_t> tokens) {
-  const int32_t right = came_true(text, tokens);
-  const int32_t known = text.read + right;
+  const int32_t known = text.read + came_true(text, tokens);
   if (text.guessed > 0) text.told = known;
-  const auto last = static_cast<int32_t>(tokens.size()) - 1;
-  if (text.guessed > right || known > last) {
-    text.read = static_cast<int32_t>(cache_.truncate(text.block_tables, std::min(known, last)));
-  } else {
-    text.read = known;
-  }
+  text.read = std::min(known, static_cast<int32_t>(tokens.size()) - 1);
   text.guessed = 0;
 }
 

@@ -56,12 +56,11 @@ class DraftModel {
   void guess(std::span<DraftWish> wishes);
   // The text has ended.
   void forget(uint64_t id);
-  // Takes the steps of a short text, so that it is known what one costs before the first text comes.
+  // Takes the steps of a short text, so that it is known what many rows cost, and one, before the first text comes.
   void time_steps();
 
   // Of a step of so many rows.
   double seconds(int32_t rows) const { return rows > 0 ? costs_.seconds(rows) : 0; }
-  bool was_timed() const { return !costs_.empty(); }
   bool has_failed() const { return has_failed_; }
   int32_t max_rows() const { return max_rows_; }
   size_t known_texts() const { return texts_.size(); }

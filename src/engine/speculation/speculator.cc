@@ -15,11 +15,12 @@ constexpr double kWorthOfLate = 0.8;  // what is worth a row changes from step t
 constexpr int32_t kMostUnread = 16, kUsuallyUnread = 2;
 // What the draft model reads before each step takes at most about so much of the step's time, and how many tokens that can be.
 constexpr double kReadShare = 0.25;
-constexpr int32_t kLeastRead = 16, kMostRead = 512, kFirstRead = 64;
+constexpr int32_t kLeastRead = 16, kMostRead = 512;
 constexpr int32_t kFirstAnswer = 32;  // an answer is expected to go on for as long as it is, and for so many tokens at least
-// The share of all time that tries of the draft model may take where it does not pay, and how many steps' time is saved for them.
+// The share of all time that tries of the draft model may take where it does not pay, and how many steps' time is saved for them:
+// at first, and at most.
 constexpr double kTryShare = 0.01;
-constexpr double kMostSavedSteps = 50;
+constexpr double kFirstSavedSteps = 10, kMostSavedSteps = 50;
 
 // Sets where it comes from.
 int32_t look_up(EngineRequest& request, std::span<int32_t> out) {
@@ -234,11 +235,9 @@ void Speculator::take(const Choice& choice, Drafts drafts) {
 // seem to gain it back.
 void Speculator::read_texts(int32_t known, double without, double with_all) {
   const double gain_s = 1 / without - 1 / with_all;  // of each token
-  int32_t left = kFirstRead;
-  if (draft_->was_timed()) {
-    const double most_s = kReadShare * costs_.seconds(known);
-    for (left = kMostRead; left > kLeastRead && draft_->seconds(left) > most_s;) left /= 2;
-  }
+  const double most_s = kReadShare * costs_.seconds(known);
+  int32_t left = kMostRead;
+  while (left > kLeastRead && draft_->seconds(left) > most_s) left /= 2;
   left = std::min(left, draft_->max_rows());
   const double row_s = draft_->seconds(left) / left;
   for (Candidate& candidate : candidates_) {
@@ -262,11 +261,11 @@ void Speculator::try_again(int32_t known) {
   if (nearest == nullptr) return;
   const int32_t chunk = std::min({nearest->unread, kLeastRead, draft_->max_rows()});
   const double chunk_s = draft_->seconds(chunk), row_s = costs_.seconds(known + 1) - costs_.seconds(known);
-  if (purse_s_ < chunk_s * nearest->unread / chunk + row_s) return;
-  purse_s_ -= chunk_s;
+  if (purse_s_.value_or(0) < chunk_s * nearest->unread / chunk + row_s) return;
+  *purse_s_ -= chunk_s;
   nearest->read = chunk;
   if (chunk < nearest->unread) return;
-  purse_s_ -= row_s;
+  *purse_s_ -= row_s;
   nearest->count = 1;
   nearest->request->guesser.set_from(kByDraft);
 }
@@ -304,8 +303,9 @@ void Speculator::add_step(const sched::StepPlan& plan, double seconds) {
   if (most_guessed_ == 0) return;
   const auto is_one_token = [](const sched::PlanItem& item) { return item.is_decode || item.draft_count > 0; };
   if (std::all_of(plan.items().begin(), plan.items().end(), is_one_token)) costs_.add(plan.total_tokens(), seconds);
-  if (draft_ != nullptr && !costs_.empty())
-    purse_s_ = std::min(purse_s_ + kTryShare * seconds, kMostSavedSteps * costs_.seconds(1));
+  if (draft_ == nullptr || costs_.empty()) return;
+  const double step_s = costs_.seconds(1);
+  purse_s_ = std::min(purse_s_ ? *purse_s_ + kTryShare * seconds : kFirstSavedSteps * step_s, kMostSavedSteps * step_s);
 }
 
 void Speculator::judge(EngineRequest& request, int32_t guessed, int32_t right) {
