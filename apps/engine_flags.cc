@@ -116,10 +116,11 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill,!--no-enable-chunked-prefill", o.enable_chunked_prefill,
                "split long prompts over steps (on)")
       ->group("Engine");
-  option("--speculative", o.speculative,
-         "guess tokens, where that is faster; answers stay the same bits: ngram, from what the text says elsewhere; traffic, from "
-         "ended answers too; draft=MODEL, by a draft model too; or off (ngram)",
-         "LIST");
+  option(
+      "--speculative", o.speculative,
+      "guess tokens, where that is faster; answers stay the same bits: ngram, from what the text says elsewhere; traffic, from "
+      "ended answers too; draft=MODEL, by a draft model too; or off (ngram)",
+      "LIST");
   option("--traffic-memory", flags.traffic_memory, "for ended answers that are guessed from (64M)", "SIZE");
   option("--num-speculative-tokens,--draft-max", o.most_guessed, "tokens guessed for an answer in a step, at most (12)", "N");
   option("--speculative-config", flags.speculative_config,

@@ -117,11 +117,11 @@ struct EngineOptions {
   int kv_event_batches = 0;  // steps whose events of the prefix cache wait for LLM::next_kv_events(); 0: none are kept
   bool enable_chunked_prefill = true;
   // ngram: tokens are guessed from where the request's text went on before, and computed beside those that are known, where that
-  // gives more tokens a second; answers are the same bits | traffic: from ended answers too, of requests with the same adapters and
-  // cache_salt | draft=MODEL: by a draft model too, draft_model | several of these with commas, the model last | off
+  // gives more tokens a second; answers are the same bits | traffic: from ended answers too, of requests with the same adapters
+  // and cache_salt | draft=MODEL: by a draft model too, draft_model | several of these with commas, the model last | off
   std::string speculative = "ngram";
   int64_t traffic_memory_bytes = int64_t{64} << 20;  // for what ended answers said, where that is kept
-  int most_guessed = 12;                   // tokens of an answer in a step, 1 to SpeculationStats::kMostGuessed
+  int most_guessed = 12;                             // tokens of an answer in a step, 1 to SpeculationStats::kMostGuessed
   // A small model of the same tokenizer, named as `model` is, that guesses where this gives more tokens a second; empty: none.
   std::string draft_model = {};
   std::string draft_quantization = "auto";  // of the draft model, as `quantization`

@@ -89,10 +89,10 @@ class AnswerGrammar {
 
   std::unique_ptr<text::GrammarMatcher> matcher_;  // behind ahead_
   std::vector<int32_t> end_ids_, banned_ids_;
-  size_t words_;                          // of a mask
-  std::vector<uint32_t> masks_;           // of places, in a circle; before it ever looks ahead there is the first alone
+  size_t words_;                 // of a mask
+  std::vector<uint32_t> masks_;  // of places, in a circle; before it ever looks ahead there is the first alone
   std::array<Place, kPlaces> places_ = {};
-  size_t first_ = 0;                      // that of the next token
+  size_t first_ = 0;  // that of the next token
   std::vector<int32_t> ahead_;
   bool ahead_is_likely_ = false;
   int64_t masks_made_ = 0;

@@ -36,7 +36,7 @@ struct EngineLimits {
   int64_t max_waiting_tokens = 0;                   // of prompts; 0 = none
   int32_t kv_event_batches = 0;                     // that wait to be read; 0: no journal is kept
   int32_t most_guessed = Speculator::kMostGuessed;  // tokens of an answer in a step; 0: none
-  int64_t traffic_bytes = 0;                        // for what ended answers said, where tokens are guessed from it; 0: they are not
+  int64_t traffic_bytes = 0;  // for what ended answers said, where tokens are guessed from it; 0: they are not
 };
 
 class EngineCore {

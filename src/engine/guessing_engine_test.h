@@ -9,8 +9,7 @@
 
 namespace choral::engine {
 
-inline AssembledEngine guessing_engine(EngineOptions options,
-                                       MakeGrammarCompiler grammars = RequestReader::the_grammar_compiler,
+inline AssembledEngine guessing_engine(EngineOptions options, MakeGrammarCompiler grammars = RequestReader::the_grammar_compiler,
                                        const MaskLimits& mask_limits = {}) {
   if (options.speculative != "traffic") options.speculative = "ngram";
   const auto ticks = std::make_shared<std::atomic<int64_t>>(0);

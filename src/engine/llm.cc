@@ -7,12 +7,12 @@
 #include <span>
 
 #include "base/out_of_memory.h"
+#include "base/size_text.h"
 #include "base/system_error.h"
 #include "engine/engine_core.h"
 #include "engine/options_check.h"
 #include "engine/request_reader.h"
 #include "engine/sampling_check.h"
-#include "base/size_text.h"
 #include "engine/speculation/draft_loader.h"
 #include "engine/speculation/speculation_choice.h"
 #include "engine/stated_sampling.h"
@@ -279,7 +279,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                             .most_guessed = speculation.guesses ? options.most_guessed : 0,
                             .traffic_bytes = speculation.keeps_traffic ? options.traffic_memory_bytes : 0};
   if (limits.traffic_bytes > 0)
-    engine->info_.notes.push_back(fmt::format("ended answers: up to {} of them are kept to guess from", size_text(limits.traffic_bytes)));
+    engine->info_.notes.push_back(
+        fmt::format("ended answers: up to {} of them are kept to guess from", size_text(limits.traffic_bytes)));
   engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits, now_s, MaskLimits(),
                                                std::move(draft_model));
   engine->describe_guesses();

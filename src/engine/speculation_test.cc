@@ -156,7 +156,7 @@ TEST_P(SpeculationOfForms, AnswersThatKeepAFormAreTheSame) {
   const MaskLimits patient{.step_wait_s = 1, .allowance_s = 1, .first_credit_s = 100, .stuck_s = 100};
   AssembledEngine plain(options, AssembledEngine::one_worker, now_s, make_languages);
   auto guessing = guessing_engine(options, make_languages, patient);
-  const std::vector<std::string> languages{"30 30 -1 -1 1", "20 40 -1 -1 2", "3 60 -1 -1 2",  "40 60 -1 -1 7",
+  const std::vector<std::string> languages{"30 30 -1 -1 1", "20 40 -1 -1 2", "3 60 -1 -1 2", "40 60 -1 -1 7",
                                            "9 30 -1 -1 1",  "9 30 7 -1 2",   "9 30 -1 11 2", "30 30 -1 -1 2"};
   std::mt19937 random(5);
   std::vector<Request> requests;
@@ -190,7 +190,8 @@ TEST(SpeculationOfForms, JsonAndChoicesOfTheRealCompiler) {
     requests.push_back(speaking("", seed, 120));
     requests.back().structured_output = {
         .kind = StructuredOutput::Kind::kJsonSchema,
-        .text = R"({"type":"object","properties":{"certainty":{"enum":["high","low"]},"count":{"type":"integer","maximum":99,"minimum":0},
+        .text =
+            R"({"type":"object","properties":{"certainty":{"enum":["high","low"]},"count":{"type":"integer","maximum":99,"minimum":0},
                   "names":{"type":"array","items":{"type":"string","maxLength":5},"minItems":2,"maxItems":3}},
                   "required":["certainty","count","names"],"additionalProperties":false})"};
   }
@@ -209,7 +210,8 @@ TEST(SpeculationOfThoughts, TheirLimitIsKeptToTheToken) {
   std::vector<Request> requests;
   for (int i = 0; i < 60; ++i) {
     auto request = drawn_request(random, {});
-    if (auto& allowed = request.sampling.allowed_token_ids; !allowed.empty()) allowed.insert(allowed.end(), marks->begin(), marks->end());
+    if (auto& allowed = request.sampling.allowed_token_ids; !allowed.empty())
+      allowed.insert(allowed.end(), marks->begin(), marks->end());
     request.sampling.bad_words.clear();
     request.thought_limit = {.max_tokens = static_cast<int>(random() % 40),
                              .begins = {"<think>"},

@@ -22,16 +22,18 @@ constexpr std::array kNeutral{
 };
 
 // Members that say how a draft model is loaded or run.
-constexpr std::array<std::string_view, 7> kOfModels{"draft_tensor_parallel_size", "quantization",      "max_model_len", "code_revision",
-                                                    "draft_load_config",          "attention_backend", "moe_backend"};
+constexpr std::array<std::string_view, 7> kOfModels{
+    "draft_tensor_parallel_size", "quantization",      "max_model_len", "code_revision",
+    "draft_load_config",          "attention_backend", "moe_backend"};
 
 Status read_member(const std::string& name, const Json& value, SpeculativeConfig& config) {
   if (name == "method") {
     std::string method;
     CHORAL_RETURN_IF_ERROR(read_value(name, value, method));
     if (method == "ngram" || method == "draft_model") return {};
-    return unsupported(R"(the method '{}' is not served: tokens are guessed from the text itself and by a draft model; send {{"method": "ngram"}} or {{"model": "MODEL"}})",
-                       shown(method));
+    return unsupported(
+        R"(the method '{}' is not served: tokens are guessed from the text itself and by a draft model; send {{"method": "ngram"}} or {{"model": "MODEL"}})",
+        shown(method));
   }
   if (name == "model") {
     std::string model;
@@ -48,7 +50,8 @@ Status read_member(const std::string& name, const Json& value, SpeculativeConfig
     return {};
   }
   if (std::find(kOfModels.begin(), kOfModels.end(), name) != kOfModels.end())
-    return unsupported("'{}' is not served; --draft-model MODEL and --draft-quantization NAME say the same as `choral serve` says it", name);
+    return unsupported(
+        "'{}' is not served; --draft-model MODEL and --draft-quantization NAME say the same as `choral serve` says it", name);
   std::vector<std::string> names{"method", "model", "num_speculative_tokens"};
   for (const auto& each : kNeutral) names.emplace_back(each.name);
   const std::string nearest = nearest_name(name, names);

@@ -36,7 +36,8 @@ TEST(SpeculativeConfig, NamesADraftModel) {
 TEST(SpeculativeConfig, RefusesOtherMethods) {
   EXPECT_EQ(fault_of(R"({"method":"eagle3","model":"a/b"})").code(), Code::kUnsupported);
   EXPECT_THAT(fault_of(R"({"method":"eagle3","model":"a/b"})").message(), HasSubstr("the method 'eagle3' is not served"));
-  EXPECT_THAT(fault_of(R"({"model":"a","draft_tensor_parallel_size":1})").message(), HasSubstr("'draft_tensor_parallel_size' is not served"));
+  EXPECT_THAT(fault_of(R"({"model":"a","draft_tensor_parallel_size":1})").message(),
+              HasSubstr("'draft_tensor_parallel_size' is not served"));
 }
 
 TEST(SpeculativeConfig, NothingIsReadInPart) {

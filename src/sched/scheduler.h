@@ -11,14 +11,14 @@
 // States. Where layers keep a state of a sequence, a request holds a place for its own while it runs, and one more for what it
 // was behind its last whole block. The latter gets that block's name at the end of the prompt, every kStateTokens tokens of a
 // long one and at the end of the answer; then others find the prefix. A prefix is found as far as a state behind it is. Guesses
-// leave theirs in a third place, which becomes the request's own when all of them come true. A state has no way back, so of others
-// nothing counts as computed, and the next step computes again what came true.
-// Adapters. A request runs once its adapter is in memory and at most max_loras distinct ones run. A request that must wait for
-// that lets others go ahead, until most_overtaking of them did or it is promoted. Then no later request takes a further adapter,
-// nor the blocks of those who have one, before it has its own. A hold on an adapter lasts from admission to the end, through
-// preemption. The adapters of requests that wait for a place are fetched meanwhile, the next first, while room is free.
-// A plan may be empty although has_work(): then all requests wait for adapters to be loaded, and the engine sleeps until one is,
-// or until a request that sits out (Request::sits_out) goes on. No allocation in steady-state decode. Not thread-safe.
+// leave theirs in a third place, which becomes the request's own when all of them come true. A state has no way back, so of
+// others nothing counts as computed, and the next step computes again what came true. Adapters. A request runs once its adapter
+// is in memory and at most max_loras distinct ones run. A request that must wait for that lets others go ahead, until
+// most_overtaking of them did or it is promoted. Then no later request takes a further adapter, nor the blocks of those who have
+// one, before it has its own. A hold on an adapter lasts from admission to the end, through preemption. The adapters of requests
+// that wait for a place are fetched meanwhile, the next first, while room is free. A plan may be empty although has_work(): then
+// all requests wait for adapters to be loaded, and the engine sleeps until one is, or until a request that sits out
+// (Request::sits_out) goes on. No allocation in steady-state decode. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -29,9 +29,7 @@ double GuessRecord::share(int32_t from) const {
   return (of.right + kFirstTrials * kFirstShare) / (of.all + kFirstTrials);
 }
 
-void GuessRecord::add(int32_t from, int32_t right, int32_t trials) {
-  classes_[class_of(from)].add(right, trials, kKeepOfAll);
-}
+void GuessRecord::add(int32_t from, int32_t right, int32_t trials) { classes_[class_of(from)].add(right, trials, kKeepOfAll); }
 
 // The prediction says what is meant by the answer; the request's own text only goes before it where it has the longer match, and
 // other answers before both likewise.

@@ -28,8 +28,8 @@ Result<SpeculationChoice> speculation_choice(const EngineOptions& options) {
     } else if (one == "traffic") {
       choice.keeps_traffic = true;
     } else if (one != "ngram") {
-      return invalid_argument("--speculative {}: choose off, or some of ngram, traffic and draft=MODEL, with commas, that one last",
-                              said);
+      return invalid_argument(
+          "--speculative {}: choose off, or some of ngram, traffic and draft=MODEL, with commas, that one last", said);
     }
   }
   if (said.empty()) return invalid_argument("--speculative: choose off, or some of ngram, traffic and draft=MODEL");

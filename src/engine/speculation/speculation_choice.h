@@ -11,7 +11,7 @@ namespace choral::engine {
 struct SpeculationChoice {
   bool guesses = true;
   bool keeps_traffic = false;  // what ended answers said
-  std::string draft_model;  // empty: none
+  std::string draft_model;     // empty: none
 };
 
 // invalid_argument: a choice that there is not, two draft models, or what is said of one where there is none.

@@ -153,7 +153,8 @@ int32_t Speculator::write_allowed_guess(EngineRequest& request, std::span<int32_
 void Speculator::make_masks() {
   for (const Candidate& candidate : candidates_) {
     EngineRequest& request = *candidate.request;
-    if (request.grammar != nullptr && request.guess_count > 0) request.guess_count = request.grammar->look_ahead(request.guessed());
+    if (request.grammar != nullptr && request.guess_count > 0)
+      request.guess_count = request.grammar->look_ahead(request.guessed());
   }
 }
 
@@ -327,8 +328,7 @@ void Speculator::begin(EngineRequest& request) {
 void Speculator::end(const EngineRequest& request) {
   if (draft_ != nullptr) draft_->forget(request.id);
   const bool is_sound = request.finish_reason != sched::FinishReason::kError && !request.is_distrusted;
-  if (const auto& group = group_of(request); traffic_ && group && is_sound && request.guesser.most() > 0)
-    keep(*group, request);
+  if (const auto& group = group_of(request); traffic_ && group && is_sound && request.guesser.most() > 0) keep(*group, request);
 }
 
 // Without memory for it nothing is lost.

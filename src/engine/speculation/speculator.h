@@ -97,7 +97,7 @@ class Speculator {
   StepCosts costs_;
   GuessRecord record_;
   SpeculationStats stats_;
-  double least_worth_ = 1;  // a row more, with a guess that is right so often, was worth its time in the last step
+  double least_worth_ = 1;         // a row more, with a guess that is right so often, was worth its time in the last step
   std::optional<double> purse_s_;  // for tries of the draft model where it does not pay; from the first step on that is timed
   std::vector<Candidate> candidates_;
   std::vector<Row> rows_;

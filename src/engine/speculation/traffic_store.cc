@@ -83,7 +83,8 @@ TrafficStore::Guess TrafficStore::guess(const cache::PrefixRoot& group, std::spa
     const auto match = book->lookup.find(book->text(), text);
     if (match.tokens <= std::max(more_than, guess.matched)) continue;
     const auto rest = book->text().subspan(static_cast<size_t>(match.last) + 1);
-    const auto end = std::find(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(std::min(rest.size(), out.size())), kBetween);
+    const auto end =
+        std::find(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(std::min(rest.size(), out.size())), kBetween);
     if (end == rest.begin()) continue;
     std::copy(rest.begin(), end, out.begin());
     guess = {match.tokens, static_cast<int32_t>(end - rest.begin())};

@@ -1,7 +1,7 @@
-// What answers said that have ended, for those that say it again: of requests with the same adapters and the same cache_salt, which
-// share a prefix cache too and so nothing that they did not share before. Each such group has a shelf of two books: the one that is
-// written, and the one before, which is forgotten when the new one is full. Books grow with what a shelf has seen. Of shelves the
-// one longest unused goes when there is no room. Memory is malloc's, as of prompt_lookup.h. Engine thread only.
+// What answers said that have ended, for those that say it again: of requests with the same adapters and the same cache_salt,
+// which share a prefix cache too and so nothing that they did not share before. Each such group has a shelf of two books: the one
+// that is written, and the one before, which is forgotten when the new one is full. Books grow with what a shelf has seen. Of
+// shelves the one longest unused goes when there is no room. Memory is malloc's, as of prompt_lookup.h. Engine thread only.
 #pragma once
 
 #include <cstdint>

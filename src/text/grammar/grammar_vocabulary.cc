@@ -26,7 +26,8 @@ GrammarVocabulary::GrammarVocabulary(const Tokenizer& tokenizer, std::vector<int
 }
 
 std::string_view GrammarVocabulary::special_text(int32_t id) const {
-  const auto found = std::find_if(special_tokens_.begin(), special_tokens_.end(), [id](const auto& each) { return each.first == id; });
+  const auto found =
+      std::find_if(special_tokens_.begin(), special_tokens_.end(), [id](const auto& each) { return each.first == id; });
   return found == special_tokens_.end() ? std::string_view() : found->second;
 }
 

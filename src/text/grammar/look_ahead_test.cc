@@ -28,15 +28,17 @@ class LookAhead : public ::testing::Test {
 
   const testing::TempDir empty_;  // the library stays out
   std::shared_ptr<const Tokenizer> tokenizer_ = test_tokenizer("qwen2");
-  std::unique_ptr<GrammarCompiler> compiler_ = *make_grammar_compiler(*tokenizer_, {tokenizer_->eos_id().value()}, {empty_.path(), {}});
+  std::unique_ptr<GrammarCompiler> compiler_ =
+      *make_grammar_compiler(*tokenizer_, {tokenizer_->eos_id().value()}, {empty_.path(), {}});
 };
 
 const StructuredOutput kAnyObject{Kind::kJsonObject, "", {}};
 const StructuredOutput kThreeChoices{Kind::kChoice, "", {"certainly", "certainly not", "perhaps, if nothing else is to be had"}};
-const StructuredOutput kOrderedObject{Kind::kJsonSchema,
-                               R"({"type":"object","properties":{"name":{"type":"string"},"certainty":{"enum":["high","low"]},
+const StructuredOutput kOrderedObject{
+    Kind::kJsonSchema,
+    R"({"type":"object","properties":{"name":{"type":"string"},"certainty":{"enum":["high","low"]},
                                 "count":{"type":"integer"}},"required":["name","certainty","count"],"additionalProperties":false})",
-                               {}};
+    {}};
 
 TEST_F(LookAhead, TheWayBackLeadsToTheSameMask) {
   for (const auto& wanted : {kAnyObject, kThreeChoices, kOrderedObject}) expect_way_back(*compile(wanted), *tokenizer_, 40);

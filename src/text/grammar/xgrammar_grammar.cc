@@ -75,9 +75,8 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
     if (!found.ok()) return 0;
     std::string_view text = found->text();
     const auto& markers = shared_.tokens->markers;
-    const auto marker = std::find_if(markers.begin(), markers.end(), [&](int32_t id) {
-      return text.starts_with(shared_.vocabulary->special_text(id));
-    });
+    const auto marker = std::find_if(markers.begin(), markers.end(),
+                                     [&](int32_t id) { return text.starts_with(shared_.vocabulary->special_text(id)); });
     if (marker == markers.end() || tokens.empty()) return write_tokens(text, *shared_.trie, tokens);
     tokens.front() = *marker;
     text.remove_prefix(shared_.vocabulary->special_text(*marker).size());
@@ -241,7 +240,8 @@ Result<CompiledGrammar> XgrammarCompiler::compile(const StructuredOutput& wanted
   std::array<Any, 1> self = {compiled.view()};
   CHORAL_TRY(const FfiValue bytes, library_->call(methods.grammar_bytes, self));
   const auto size_bytes = static_cast<size_t>(std::max<int64_t>(bytes.integer(), 0));
-  Shared shared{library_, vocabulary_, wanted.kind == StructuredOutput::Kind::kJsonSchema ? json_ : nullptr, trie_, tokens, {}, {}};
+  Shared shared{library_, vocabulary_, wanted.kind == StructuredOutput::Kind::kJsonSchema ? json_ : nullptr, trie_, tokens,
+                {},       {}};
   CHORAL_TRY(shared.hold, hold(size_bytes));
   const auto grammar = std::make_shared<OwnGrammar>(std::move(shared), std::move(compiled));
   CHORAL_RETURN_IF_ERROR(grammar->begin());
