@@ -156,7 +156,7 @@ Result<SpeculationReport> measure_speculation(LLM& llm, const std::vector<BenchP
                                               int rounds, Progress& progress) {
   if (llm.info().most_guessed == 0)
     return invalid_argument(
-        "this engine guesses no tokens: without --speculative off, and with a model that has no states, it does");
+        "this engine guesses no tokens: without --speculative off, and with a model that gives text, it does");
   SpeculationReport report{.rounds = rounds, .cases = {}};
   const size_t total = std::accumulate(batches.begin(), batches.end(), size_t{0},
                                        [&](size_t sum, int batch) { return sum + (batch == 1 ? prompts.size() : 1); });

@@ -160,6 +160,9 @@ Status put_speculation(const EngineFlags& flags, EngineOptions& options) {
     return invalid_argument("--speculative off and --speculative-config were given, which turns it on; leave one of them out");
   CHORAL_TRY(const auto config, requests::read_speculative_config(flags.speculative_config).while_("--speculative-config"));
   options.most_guessed = config.most_guessed.value_or(options.most_guessed);
+  if (!config.draft_model.empty() && !options.draft_model.empty() && config.draft_model != options.draft_model)
+    return invalid_argument("--speculative-config names the model {}, and --draft-model {} is given too; leave one of them out",
+                            config.draft_model, options.draft_model);
   if (options.draft_model.empty()) options.draft_model = config.draft_model;
   for (const auto& note : config.notes) {
     if (!flags.quiet) say_wrapped("choral: --speculative-config: " + note);

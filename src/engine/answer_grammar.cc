@@ -112,15 +112,15 @@ void AnswerGrammar::forget_ahead(size_t kept) {
   ahead_.resize(std::min(ahead_.size(), kept));
 }
 
-int32_t AnswerGrammar::look_ahead(std::span<const int32_t> tokens) {
+int32_t AnswerGrammar::look_ahead(std::span<const int32_t> tokens, FunctionRef<bool()> goes_on) {
   CHORAL_CHECK(!is_due() && std::ssize(tokens) <= kMostAhead, "it looks ahead from a token with a mask, not too far");
   if (masks_.size() < kPlaces * words_) {
-    masks_.resize(kPlaces * words_);
     ahead_.reserve(kMostAhead);
+    masks_.resize(kPlaces * words_);
   }
   const auto differs = std::mismatch(ahead_.begin(), ahead_.end(), tokens.begin(), tokens.end()).first;
   if (const auto same = static_cast<size_t>(differs - ahead_.begin()); same < tokens.size()) forget_ahead(same);
-  while (ahead_.size() < tokens.size()) {
+  while (ahead_.size() < tokens.size() && goes_on()) {
     const auto behind = static_cast<int32_t>(ahead_.size());
     const int32_t token = tokens[ahead_.size()];
     if (is_end(token) || !allows(behind, token) || !matcher_->accept(token)) break;
@@ -135,17 +135,18 @@ int32_t AnswerGrammar::likely(std::span<int32_t> tokens) {
   return matcher_->likely(tokens);
 }
 
-void AnswerGrammar::grant_wish() {
+void AnswerGrammar::grant_wish(FunctionRef<bool()> goes_on) {
   const std::span<const int32_t> wished = std::span(wish.tokens).first(static_cast<size_t>(wish.count));
   std::array<int32_t, kMostAhead> found = {};
   const auto look_at_likely = [&] {
+    if (wish.likely_count == 0) return false;
     ahead_is_likely_ = true;
     const auto count = static_cast<size_t>(likely(std::span(found).first(static_cast<size_t>(wish.likely_count))));
-    return look_ahead(std::span(found).first(count)) > 0;
+    return look_ahead(std::span(found).first(count), goes_on) > 0;
   };
   if (wish.likely_first && look_at_likely()) return;
   ahead_is_likely_ = false;
-  if (look_ahead(wished) == 0 && !wish.likely_first) look_at_likely();
+  if (look_ahead(wished, goes_on) == 0 && !wish.likely_first) look_at_likely();
 }
 
 }  // namespace choral::engine

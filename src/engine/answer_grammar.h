@@ -7,6 +7,7 @@
 // of its own once it is made and has looked ahead.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "sched/request.h"
 #include "text/grammar/grammar.h"
@@ -52,7 +54,11 @@ class AnswerGrammar {
 
   // Makes the masks behind as many of these tokens as the grammar allows one behind the other, and says how many those are.
   static constexpr int32_t kMostAhead = sched::Request::kMostGuesses;
-  int32_t look_ahead(std::span<const int32_t> tokens);
+  // `goes_on` is asked before each.
+  int32_t look_ahead(std::span<const int32_t> tokens, FunctionRef<bool()> goes_on);
+  int32_t look_ahead(std::span<const int32_t> tokens) {
+    return look_ahead(tokens, [] { return true; });
+  }
   std::span<const int32_t> ahead() const { return ahead_; }
   // Of the tokens that probably come next, by the grammar alone, as many as have room.
   int32_t likely(std::span<int32_t> tokens);
@@ -62,9 +68,12 @@ class AnswerGrammar {
     std::array<int32_t, kMostAhead> tokens = {};
     int32_t count = 0, likely_count = 0;
     bool likely_first = false;
+
+    int32_t most() const { return std::max(count, likely_count); }
   };
   Wish wish;
-  void grant_wish();
+  bool has_wish() const { return wish.most() > 0; }
+  void grant_wish(FunctionRef<bool()> goes_on);
   bool ahead_is_likely() const { return ahead_is_likely_; }
 
   MaskAccount account;  // the engine thread's, always

@@ -71,6 +71,9 @@ Result<SpeculativeConfig> read_speculative_config(std::string_view json) {
   for (const auto& [name, value] : parsed.items()) {
     if (!value.is_null()) CHORAL_RETURN_IF_ERROR(read_member(name, value, config));
   }
+  const auto method = parsed.find("method");
+  if (config.draft_model.empty() && method != parsed.end() && *method == "draft_model")
+    return invalid_argument(R"(the method 'draft_model' needs a "model")");
   return config;
 }
 

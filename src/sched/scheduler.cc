@@ -223,7 +223,9 @@ int32_t Scheduler::commit(Request& request, std::span<const int32_t> accepted, i
   const auto right = static_cast<int32_t>(std::mismatch(guesses.begin(), guesses.end(), accepted.begin(), accepted.end()).first -
                                           guesses.begin());
   if (!states_.wanted() || take_state_behind_guesses(request, right == guessed)) {
-    set_computed(request, request.computed_count + right);
+    // Of an answer that ends with a guess the row of the guess was not looked at.
+    const auto seen = static_cast<int32_t>(std::ssize(accepted)) - 1;
+    set_computed(request, request.computed_count + std::clamp(right, 0, std::max(seen, 0)));
     if (right > 0) share(request);
   }
   const int64_t held = cache_.truncate(request.block_tables, request.computed_count);

@@ -186,11 +186,12 @@ void check_answers(const SimulatedEngine& engine) {
 }
 
 RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
-  const SchedulerConfig config = random_config();
+  SchedulerConfig config = random_config();
   const cache::KvPoolShape pool{.blocks = *rc::gen::inRange(2, 32),
                                 .block_tokens = kBlockTokens,
                                 .windows = random_windows(),
                                 .state_slots = *rc::gen::element(0, 0, 1, 3, 8)};
+  config.state_tokens = *rc::gen::element(4, 12, 1024);
   SimulatedResidency memory = random_residency();
   SimulatedResidency* const residency = *rc::gen::inRange(0, 4) == 0 ? nullptr : &memory;
   SimulatedEngine engine(config, pool, residency);

@@ -71,9 +71,9 @@ void Speculator::guess(std::span<sched::Request* const> running) {
   for (sched::Request* scheduled : running) {
     auto& request = static_cast<EngineRequest&>(*scheduled);
     request.guess_count = 0;
-    if (request.remaining() != 1) continue;
+    if (request.remaining() != 1 || request.sits_out) continue;
     ++known;
-    if (!costs_.empty() && !request.sits_out) consider(request);
+    if (!costs_.empty()) consider(request);
   }
   if (known > 0 && !costs_.empty())
     least_worth_ = kWorthOfLate * known / costs_.seconds(known) * (costs_.seconds(known + 1) - costs_.seconds(known));
@@ -140,7 +140,14 @@ int32_t Speculator::write_allowed_guess(EngineRequest& request, std::span<int32_
   }
   int32_t found = look_up(request, out);
   if (found > 0 && !grammar.allows(out.front())) found = 0;
-  if (found > 0 && guesser.share(record_) >= guesser.share(record_, kByForm)) return found;
+  if (found > 0 && guesser.share(record_) >= guesser.share(record_, kByForm)) {
+    guesser.rest(kByForm);
+    return found;
+  }
+  if (worth(guesser.share(record_, kByForm), 1) == 0) {  // to look for it costs time too
+    guesser.rest(kByForm);
+    return found;
+  }
   std::array<int32_t, kMostGuessed> likely = {};
   const int32_t by_form = grammar.likely(std::span(likely).first(out.size()));
   if (by_form == 0 || !grammar.allows(likely.front())) return found;
@@ -168,6 +175,8 @@ void Speculator::wish(EngineRequest& request) {
   guesser.wished_from = guesser.from();
   wish.count = worth(guesser.share(record_), found);
   wish.likely_count = worth(guesser.share(record_, kByForm), most);
+  if (wish.count == 0) guesser.rest(guesser.from());
+  if (wish.likely_count == 0) guesser.rest(kByForm);
   wish.likely_first = guesser.share(record_, kByForm) > guesser.share(record_);
 }
 

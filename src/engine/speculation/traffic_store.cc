@@ -47,8 +47,12 @@ void TrafficStore::begin_book(Shelf& shelf, int32_t least) {
   bytes_ -= bytes_of(shelf.before.room);
   const int32_t twice = std::max(2 * shelf.now.room, kFirstBook);
   shelf.before = std::exchange(shelf.now, {});
-  const auto room = std::min(std::max(twice, static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(least)))), kLargestBook);
-  if (!make_room(bytes_of(room), shelf)) return;
+  const auto smallest = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(least)));
+  int32_t room = std::min(std::max(twice, smallest), kLargestBook);
+  while (!make_room(bytes_of(room), shelf)) {
+    if (room <= smallest) return;
+    room = std::max(room / 2, smallest);
+  }
   shelf.now.tokens.reset(static_cast<int32_t*>(std::malloc(static_cast<size_t>(room) * sizeof(int32_t))));
   if (shelf.now.tokens == nullptr || !shelf.now.lookup.make_room(room)) {
     shelf.now = {};

@@ -33,6 +33,7 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
   void fill_mask(std::span<uint32_t> words) override {
     if (!moved_ && shared_.first_mask) return copy_first_mask(words);
     std::fill(words.begin(), words.end(), 0);
+    if (is_broken_) return;
     auto size = static_cast<int64_t>(mask_.size());
     tvm_ffi::Tensor tensor{mask_.data(), 1, 0, 1, 0, 32, 1, &size, nullptr, 0};
     std::array<Any, 4> arguments = {matcher_.view(), ffi_tensor(tensor), ffi_integer(0), ffi_boolean(false)};
@@ -66,6 +67,7 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
     std::array<Any, 2> arguments = {matcher_.view(), ffi_integer(tokens)};
     const auto done = shared_.library->call(shared_.library->methods().rollback, arguments);
     if (!done.ok()) fail("what was taken back", done.status());
+    is_broken_ |= !done.ok();
     if (json_) json_->rollback(tokens);
   }
 
@@ -107,7 +109,8 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
   FfiValue matcher_;
   std::optional<AutomatonMatcher<JsonTextAutomaton>> json_;
   std::vector<uint32_t> mask_;
-  bool moved_ = false;  // a token was accepted
+  bool moved_ = false;      // a token was accepted
+  bool is_broken_ = false;  // it stands elsewhere than it should: nothing is allowed any more
 };
 
 class XgrammarCompiler::OwnGrammar final : public Grammar {
