@@ -93,7 +93,7 @@ choral_status* pack(choral_device* device, choral_stream* stream, const choral_w
 
 void describe(const choral_device& device, const PackPlan& plan, choral_packed_facts* answer) {
   if (answer == nullptr) return;
-  const bool wide = device.has_wgmma && fits_warpgroups(plan.weight);
+  const bool wide = device.has_wgmma && plan.weight.format != Format::kF32;
   choral_packed_facts facts{};
   facts.size_bytes = plan.image_bytes;
   std::snprintf(facts.format, sizeof facts.format, "%s", plan.format.c_str());

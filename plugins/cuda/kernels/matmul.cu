@@ -76,7 +76,7 @@ size_t scratch_bytes(const Products<most>& p) {
 template <int most>
 bool by_warpgroups(const Launch& launch, const Products<most>& p) {
   const bool is_scaled = has_folds(p.form.format), few_too = !is_scaled && most == 1;
-  if (!launch.has_wgmma || !fits_warpgroups(p.form) || p.block_tiles < (few_too ? 4 : 16)) return false;
+  if (!launch.has_wgmma || p.form.format == Format::kF32 || p.block_tiles < (few_too ? 4 : 16)) return false;
   const int64_t block_rows = int64_t{kMatmulWarps} * warpgroup_row_tiles(is_scaled, p.block_tiles) * kTileRows;
   const int64_t blocks = ceil_div(p.form.rows, block_rows) * ceil_div(p.tile_count, p.block_tiles);
   const bool splits = few_too && may_split(p);
@@ -87,7 +87,8 @@ template <int most>
 cudaError_t multiply(const Launch& launch, Products<most>& p) {
   p.by_warpgroups = by_warpgroups(launch, p) ? 1 : 0;
   p.tiles = static_cast<unsigned char*>(launch.scratch);
-  p.factors = reinterpret_cast<float*>(p.tiles + prepared_bytes(p));
+  p.fold_sums = reinterpret_cast<float*>(p.tiles + prepared_bytes(p));
+  p.factors = p.fold_sums + fold_sum_bytes(p) / sizeof(float);
   p.largest = reinterpret_cast<uint32_t*>(p.factors + int64_t{p.tile_count} * kTokens);
   p.knows_largest = p.tile_count > 2 && (p.form.format == Format::kF16 || p.form.format == Format::kInt8Rows) ? 1 : 0;
   const cudaError_t error = prepare_x(launch, p);

@@ -41,6 +41,8 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
   };
   constexpr int kXAhead = Operand::kScaled ? 1 : 0;
   uint4 next_x[token_tiles][Operand::kXVectors];
+  constexpr int kFolds = FoldScales<fold>::kFolds;
+  float2 next_sums[Sums::kFoldTokens][kFolds];
   const auto load_x = [&](int block) {
 #pragma unroll
     for (int n = 0; n < token_tiles; ++n) {
@@ -50,6 +52,15 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
       for (int i = 0; i < Operand::kXVectors; ++i) {
         next_x[n][i] = make_uint4(0, 0, 0, 0);
         if (is_there) next_x[n][i] = *reinterpret_cast<const uint4*>(x.block<Operand>(tile, block) + (i * kWarp + lane) * 16);
+      }
+      if constexpr (Operand::kScaled) {
+#pragma unroll
+        for (int i = 0; i < kFolds && has_min; ++i) {
+          next_sums[n][i] = make_float2(0.0f, 0.0f);
+          if (block >= end || tile >= x.row_tiles) continue;
+          const float* sums = x.fold_sums_of(1, tile, block, kFolds * kTokens) + i * kTokens;
+          next_sums[n][i] = *reinterpret_cast<const float2*>(sums + lane % 4 * 2);
+        }
       }
     }
   };
@@ -66,17 +77,25 @@ __global__ void __launch_bounds__(kMatmulThreads) narrow_kernel(const __grid_con
       const int block = first + i;
       if (block >= end) break;
       uint4 now[token_tiles][Operand::kXVectors];
+      float2 sums_now[Sums::kFoldTokens][kFolds];
       const auto take_x = [&] {
 #pragma unroll
         for (int n = 0; n < token_tiles; ++n) {
 #pragma unroll
           for (int vector = 0; vector < Operand::kXVectors; ++vector) now[n][vector] = next_x[n][vector];
         }
+#pragma unroll
+        for (int n = 0; n < Sums::kFoldTokens; ++n) {
+#pragma unroll
+          for (int i = 0; i < kFolds; ++i) sums_now[n][i] = next_sums[n][i];
+        }
       };
       if (kXAhead == 1) take_x();
       load_x(block + kXAhead);
       if (kXAhead == 0) take_x();
-      sums.multiply_block(ahead[i], scales[i], fold, has_min, [&](int n, int vector) { return now[n][vector]; });
+      sums.multiply_block(
+          ahead[i], scales[i], fold, has_min, [&](int n, int vector) { return now[n][vector]; },
+          [&](int n, int at) { return sums_now[n][at]; });
       load(i, block + kAhead);
     }
   }

@@ -7,13 +7,34 @@
 
 namespace choral_cuda {
 
+// Sums of x over folds, of so many tiles, as a stage has them in shared memory: [tile][fold][8 rows].
+template <class Operand>
+constexpr int fold_sum_vectors(int token_tiles) {
+  return Operand::kScaled ? token_tiles * kStepsOfBlock * kTokens / 4 : 0;
+}
+template <int token_tiles>
+__device__ __forceinline__ void copy_fold_sums(uint4* to, const PackedWeight& w, const PreparedX& x, int64_t first_tile,
+                                               int64_t block) {
+  const int sums = fold_sums_of_block(w);
+  for (int i = threadIdx.x; i < token_tiles * sums / 4; i += kMatmulThreads) {
+    const int64_t tile = first_tile + i / (sums / 4);
+    const bool valid = tile < x.row_tiles;
+    copy_16_async(to + i, x.fold_sums_of(1, valid ? tile : 0, block, sums) + i % (sums / 4) * 4, valid);
+  }
+}
+// Of the lane's two rows.
+__device__ __forceinline__ float2 fold_sums_at(const uint4* stage, int fold) {
+  return reinterpret_cast<const float2*>(stage)[fold * (kTokens / 2) + threadIdx.x % 4];
+}
+
 template <class Operand, int token_tiles>
 struct StreamShape {
   static constexpr int kRowTiles = Operand::kScaled ? 1 : 2;  // of a warp
   static constexpr int kBlockRows = kMatmulWarps * kRowTiles * kTileRows;
   static constexpr int kStages = 4;
   static constexpr int kXVectors = token_tiles * Operand::kXVectors * kWarp;  // of a stage
-  static constexpr size_t kSharedBytes = size_t{kStages} * kXVectors * sizeof(uint4);
+  static constexpr int kSumVectors = fold_sum_vectors<Operand>(token_tiles);
+  static constexpr size_t kSharedBytes = size_t{kStages} * (kXVectors + kSumVectors) * sizeof(uint4);
 };
 
 // Sums of sections: [section][row of x, of all products][row of W].
@@ -49,7 +70,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) records[m] = record_of(w, row_tile + m);
   const auto start_copies = [&](int block) {
-    uint4* stage = shared + (block - begin) % kStages * Shape::kXVectors;
+    uint4* stage = shared + (block - begin) % kStages * (Shape::kXVectors + Shape::kSumVectors);
 #pragma unroll
     for (int i = threadIdx.x; i < Shape::kXVectors && block < end; i += kMatmulThreads) {
       constexpr int kOfTile = Operand::kXVectors * kWarp;
@@ -57,6 +78,7 @@ __global__ void __launch_bounds__(kMatmulThreads)
       const bool valid = tile < x.row_tiles;
       copy_16_async(stage + i, x.block<Operand>(valid ? tile : 0, block) + i % kOfTile * 16, valid);
     }
+    if (Operand::kScaled && block < end) copy_fold_sums<token_tiles>(stage + Shape::kXVectors, w, x, token_tile, block);
     commit_async_copies();
   };
   WeightBlock<Operand> ahead[kAhead][kRowTiles];
@@ -99,9 +121,11 @@ __global__ void __launch_bounds__(kMatmulThreads)
         for (int m = 0; m < kRowTiles; ++m) scales[m] = next_scales[m];
         load_scales(block + 1);
       }
-      const uint4* stage = shared + (block - begin) % kStages * Shape::kXVectors;
-      sums.multiply_block(ahead[i], scales, fold_steps, has_min,
-                          [&](int n, int vector) { return stage[(n * Operand::kXVectors + vector) * kWarp + lane]; });
+      const uint4* stage = shared + (block - begin) % kStages * (Shape::kXVectors + Shape::kSumVectors);
+      sums.multiply_block(
+          ahead[i], scales, fold_steps, has_min,
+          [&](int n, int vector) { return stage[(n * Operand::kXVectors + vector) * kWarp + lane]; },
+          [&](int n, int fold) { return fold_sums_at(stage + Shape::kXVectors, n * places.groups_of_block + fold); });
       load(i, block + kAhead);
       if constexpr (!split) {
         if (--left > 0 && block + 1 < end) continue;

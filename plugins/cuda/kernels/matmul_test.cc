@@ -146,7 +146,7 @@ TEST_P(Matmul, WarpgroupsGiveTheBitsOfWarps) {
   if (!device_has_wgmma()) GTEST_SKIP() << "no device of compute capability 9.0";
   TestWeight w = GetParam();
   w.make(140, w.has_scales ? 672 : 768, 15);
-  if (!fits_warpgroups(w.packed)) GTEST_SKIP() << "a form that the kernels on wgmma leave to the others";
+  if (w.packed.format == Format::kF32) GTEST_SKIP() << "no weights for tensor cores";
   for (const int64_t rows : {139, 75, 61, 29}) {
     TestMatrix x(rows, w.cols), warps(rows, w.rows);
     x.fill(16);

@@ -17,7 +17,8 @@ namespace choral_cuda {
 
 inline constexpr int kFetchAhead = 8;  // blocks of W that L2 is asked for before registers are
 
-template <class Operand, int token_tiles, bool split>
+// fold: steps of a weight's folds, 0 where nothing is scaled.
+template <class Operand, int fold, int token_tiles, bool split>
 struct WarpgroupShape {
   static constexpr int kRowTiles = warpgroup_row_tiles(Operand::kScaled, token_tiles);  // of a warp, four apart
   static constexpr int kBlockRowTiles = kMatmulWarps * kRowTiles;
@@ -26,21 +27,25 @@ struct WarpgroupShape {
   static constexpr int kSlots = Operand::kScaled || kRowTiles == 2 ? 2 : token_tiles == 32 ? 3 : 4;
   static constexpr int kParts = parts_of_block(token_tiles, Operand::kXVectors == 4 ? 2 : 1);
   static constexpr uint32_t kTileBytes = Operand::kXVectors * kWarp * sizeof(uint4) / kParts;
-  static constexpr uint32_t kStageBytes = token_tiles * kTileBytes;  // a part
-  static constexpr int kStages = kTwice ? 4 : std::min<int>(6, (96 << 10) / kStageBytes);
-  static constexpr int kBehind = kStages > 3 ? 2 : 1;        // parts that a warp may be behind before others wait for it
+  static constexpr uint32_t kXBytes = token_tiles * kTileBytes;  // of a part
+  static constexpr uint32_t kFoldSums = Operand::kScaled ? kStepsOfBlock / (fold == 0 ? 1 : fold) * kTokens : 0;  // of a tile
+  static constexpr uint32_t kStageBytes = kXBytes + token_tiles * kFoldSums * sizeof(float);
   static constexpr int kSums = kRowTiles * token_tiles * 4;  // of a thread
   static constexpr bool kHasTotals = !split && std::is_same_v<typename Operand::Sum, float>;
   static constexpr size_t kTotalBytes = kHasTotals ? size_t{kSums} * kMatmulThreads * sizeof(float) : 0;
-  static constexpr size_t kSharedBytes = kStages * kStageBytes + kTotalBytes + 2 * kStages * kBarrierBytes;
-  static_assert(kSharedBytes <= (kTwice ? 113 << 10 : 227 << 10));
-  static_assert(!Operand::kScaled || kParts == 1);  // a block is a fold
+  static constexpr size_t kMostSharedBytes = (kTwice ? 113 : 227) << 10;
+  static constexpr int kStages =
+      std::min<int>(kTwice ? 4 : 6, (kMostSharedBytes - kTotalBytes) / (kStageBytes + 2 * kBarrierBytes));
+  static constexpr int kBehind = kStages > 3 ? 2 : 1;  // parts that a warp may be behind before others wait for it
+  static constexpr size_t kSharedBytes = kStages * (kStageBytes + 2 * kBarrierBytes) + kTotalBytes;
+  static_assert(kStages > 2);
+  static_assert(!Operand::kScaled || kParts == 1);  // folds end in it
 };
 
-template <class Operand, int token_tiles, bool split, int most>
-__global__ void __launch_bounds__(kMatmulThreads, WarpgroupShape<Operand, token_tiles, split>::kTwice ? 2 : 1)
+template <class Operand, int fold, int token_tiles, bool split, int most>
+__global__ void __launch_bounds__(kMatmulThreads, WarpgroupShape<Operand, fold, token_tiles, split>::kTwice ? 2 : 1)
     warpgroup_kernel(const __grid_constant__ Products<most> products, SectionParts<typename Operand::Sum> parts) {
-  using Shape = WarpgroupShape<Operand, token_tiles, split>;
+  using Shape = WarpgroupShape<Operand, fold, token_tiles, split>;
   using Sum = typename Operand::Sum;
   using Sums = SectionSums<Operand, Shape::kRowTiles, token_tiles>;
   constexpr int kRowTiles = Shape::kRowTiles, kStages = Shape::kStages, kSlots = Shape::kSlots, kParts = Shape::kParts;
@@ -69,13 +74,14 @@ __global__ void __launch_bounds__(kMatmulThreads, WarpgroupShape<Operand, token_
   for (int m = 0; m < kRowTiles; ++m) records[m] = record_of(w, row_tile + 4 * m);
   WeightBlock<Operand> ahead[kSlots][kRowTiles];
   const FoldPlaces places(w);
-  FoldScales<kStepsOfBlock> scales[Sums::kFoldRows], next_scales[Sums::kFoldRows];
+  const bool has_min = w.min_offset != 0;
+  FoldScales<fold> scales[Sums::kFoldRows], next_scales[Sums::kFoldRows];
   const auto load = [&](int slot, int block) {
     if (block >= end) return;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
       ahead[slot][m].load(records[m], block);
-      if constexpr (Operand::kScaled) next_scales[m].load(w, places, records[m], block, kStepsOfBlock);
+      if constexpr (Operand::kScaled) next_scales[m].load(w, places, records[m], block, fold);
     }
     if constexpr (!Shape::kTwice && !split) {  // where rows of W are read again and again, L2 is to have them
 #pragma unroll
@@ -93,13 +99,19 @@ __global__ void __launch_bounds__(kMatmulThreads, WarpgroupShape<Operand, token_
 
   // One thread's: a part on its way, once all are done with what has its place.
   const int64_t tiles_left = x.row_tiles - token_tile;
-  const uint32_t bytes = (tiles_left < token_tiles ? static_cast<uint32_t>(tiles_left) : token_tiles) * Shape::kTileBytes;
+  const uint32_t tiles = tiles_left < token_tiles ? static_cast<uint32_t>(tiles_left) : token_tiles;
+  const uint32_t x_bytes = tiles * Shape::kTileBytes, sum_bytes = has_min ? tiles * Shape::kFoldSums * sizeof(float) : 0;
   const auto fetch_part = [&](int part) {
     if (part >= all_parts) return;
     if (part >= kStages) wait_phase(done(part), parity(part) ^ 1);
-    arrive_and_expect(there(part), bytes);
-    copy_bulk(stage_of(part), x.part(token_tiles, kParts, Shape::kTileBytes, token_tile, begin + part / kParts, part % kParts),
-              bytes, there(part));
+    const int block = begin + part / kParts;
+    arrive_and_expect(there(part), x_bytes + sum_bytes);
+    copy_bulk(stage_of(part), x.part(token_tiles, kParts, Shape::kTileBytes, token_tile, block, part % kParts), x_bytes,
+              there(part));
+    if (Operand::kScaled && has_min) {
+      copy_bulk(stage_of(part) + Shape::kXBytes, x.fold_sums_of(token_tiles, token_tile, block, Shape::kFoldSums), sum_bytes,
+                there(part));
+    }
   };
   if (threadIdx.x == 0) {
     for (int part = 0; part < kStages - Shape::kBehind; ++part) fetch_part(part);
@@ -138,18 +150,25 @@ __global__ void __launch_bounds__(kMatmulThreads, WarpgroupShape<Operand, token_
       for (int i = 0; i < kParts; ++i) {
         const int part = (block - begin) * kParts + i;
         wait_phase(there(part), parity(part));
-        if constexpr (Operand::kScaled) {  // a block is a fold, whose sums are waited for
+        if constexpr (Operand::kScaled) {  // each fold's sums are waited for, while the other warpgroup multiplies
 #pragma unroll
           for (int m = 0; m < kRowTiles; ++m) scales[m] = next_scales[m];
-          sums.template start_part<kParts>(ahead[slot], stage_of(part), i);
-          load(1 - slot, block + 1);
-          wait_groups<0>();
+          const auto* x_sums =
+              reinterpret_cast<const uint4*>(shared + part % kStages * Shape::kStageBytes + Shape::kXBytes);
+#pragma unroll
+          for (int step = 0; step < kStepsOfBlock; step += fold) {
+            sums.template start_steps<fold, kStepsOfBlock>(ahead[slot], stage_of(part), step);
+            if (step == 0) load(1 - slot, block + 1);
+            wait_groups<0>();
+            sums.hold_products();
+            sums.fold_in(scales, step + fold - 1, fold, has_min,
+                         [&](int n, int at) { return fold_sums_at(x_sums, n * (kStepsOfBlock / fold) + at); });
+            sums.hold_products();
+          }
           leave_part(part);
-          sums.hold_products();
-          sums.fold_in(scales, kStepsOfBlock - 1, false);
-          sums.hold_products();
         } else {
-          sums.template start_part<kParts>(ahead[slot], stage_of(part), i);
+          constexpr int kSteps = Operand::kSteps / kParts;
+          sums.template start_steps<kSteps, kSteps>(ahead[slot], stage_of(part), i * kSteps);
           wait_groups<1>();  // the part before, whose place is free, and whose W makes room
           if (part > 0) leave_part(part - 1);
           if (i == 0 && block > begin) load((slot + kSlots - 1) % kSlots, block - 1 + kSlots);
@@ -183,29 +202,37 @@ __global__ void __launch_bounds__(kMatmulThreads, WarpgroupShape<Operand, token_
   }
 }
 
-template <class Operand, int token_tiles, int most>
+template <class Operand, int fold, int token_tiles, int most>
 cudaError_t launch_warpgroup(const Launch& launch, const Products<most>& p) {
-  using Shape = WarpgroupShape<Operand, token_tiles, false>;
+  using Shape = WarpgroupShape<Operand, fold, token_tiles, false>;
   const dim3 blocks(static_cast<unsigned>(ceil_div(p.tile_count, token_tiles)),
                     static_cast<unsigned>(ceil_div<int64_t>(p.form.rows, Shape::kBlockRowTiles * kTileRows)));
   if constexpr (!Operand::kScaled && most == 1) {
     if (wants_split(launch, p, blocks)) {
-      return launch_split<Operand>(launch, p, warpgroup_kernel<Operand, token_tiles, true, most>, blocks,
-                                   WarpgroupShape<Operand, token_tiles, true>::kSharedBytes);
+      return launch_split<Operand>(launch, p, warpgroup_kernel<Operand, fold, token_tiles, true, most>, blocks,
+                                   WarpgroupShape<Operand, fold, token_tiles, true>::kSharedBytes);
     }
   }
-  return launch_kernel(warpgroup_kernel<Operand, token_tiles, false, most>, {blocks, dim3(kMatmulThreads), Shape::kSharedBytes},
-                       launch, p, SectionParts<typename Operand::Sum>{});
+  return launch_kernel(warpgroup_kernel<Operand, fold, token_tiles, false, most>,
+                       {blocks, dim3(kMatmulThreads), Shape::kSharedBytes}, launch, p, SectionParts<typename Operand::Sum>{});
 }
 
 template <class Operand, int most>
 cudaError_t launch_warpgroups(const Launch& launch, const Products<most>& p) {
-  if constexpr (!Operand::kScaled && most == 1) {
-    if (p.block_tiles == 4) return launch_warpgroup<Operand, 4>(launch, p);
-    if (p.block_tiles == 8) return launch_warpgroup<Operand, 8>(launch, p);
-    if (p.block_tiles == kWarpgroupTiles) return launch_warpgroup<Operand, kWarpgroupTiles>(launch, p);
+  if constexpr (Operand::kScaled) {
+    switch (p.form.group) {
+      case 16: return launch_warpgroup<Operand, 1, 16>(launch, p);
+      case 32: return launch_warpgroup<Operand, 2, 16>(launch, p);
+      default: return launch_warpgroup<Operand, kStepsOfBlock, 16>(launch, p);
+    }
+  } else {
+    if constexpr (most == 1) {
+      if (p.block_tiles == 4) return launch_warpgroup<Operand, 0, 4>(launch, p);
+      if (p.block_tiles == 8) return launch_warpgroup<Operand, 0, 8>(launch, p);
+      if (p.block_tiles == kWarpgroupTiles) return launch_warpgroup<Operand, 0, kWarpgroupTiles>(launch, p);
+    }
+    return launch_warpgroup<Operand, 0, 16>(launch, p);
   }
-  return launch_warpgroup<Operand, 16>(launch, p);
 }
 
 }  // namespace choral_cuda

@@ -1,7 +1,7 @@
 // Many rows of x: a block has 128 of them and 128 or 64 of W, copies both through shared memory, and adds section after section.
 #pragma once
 
-#include "section_sums.h"
+#include "matmul_stream_inl.h"
 
 namespace choral_cuda {
 
@@ -13,7 +13,8 @@ struct WideShape {
   static constexpr int kStages = 3;
   static constexpr int kWeightVectors = kBlockRowTiles * Operand::kVectors * kWarp;  // of a stage
   static constexpr int kXVectors = kBlockTokenTiles * Operand::kXVectors * kWarp;
-  static constexpr size_t kSharedBytes = size_t{kStages} * (kWeightVectors + kXVectors) * sizeof(uint4);
+  static constexpr int kSumVectors = fold_sum_vectors<Operand>(kBlockTokenTiles);
+  static constexpr size_t kSharedBytes = size_t{kStages} * (kWeightVectors + kXVectors + kSumVectors) * sizeof(uint4);
 };
 
 template <class Operand, int most>
@@ -22,7 +23,7 @@ __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_const
   using Shape = WideShape<Operand>;
   using Sum = typename Operand::Sum;
   constexpr int kRowTiles = Shape::kRowTiles, kTokenTiles = Shape::kTokenTiles, kStages = Shape::kStages;
-  constexpr int kStageVectors = Shape::kWeightVectors + Shape::kXVectors;
+  constexpr int kSumsAt = Shape::kWeightVectors + Shape::kXVectors, kStageVectors = kSumsAt + Shape::kSumVectors;
   uint4* shared = shared_memory<uint4>();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int product = products.find(int64_t{blockIdx.y} * Shape::kBlockTokenTiles);
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_const
         const bool valid = tile < x.row_tiles;
         copy_16_async(stage + Shape::kWeightVectors + i, x.block<Operand>(valid ? tile : 0, block) + i % kOfTile * 16, valid);
       }
+      if constexpr (Operand::kScaled) copy_fold_sums<Shape::kBlockTokenTiles>(stage + kSumsAt, w, x, block_token_tile, block);
     }
     commit_async_copies();
   };
@@ -90,9 +92,14 @@ __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_const
       if constexpr (Operand::kScaled) scales[m] = next_scales[m];
     }
     load_scales(block + 1);
-    sums.multiply_block(weights, scales, fold_steps, has_min, [&](int n, int vector) {
-      return stage[Shape::kWeightVectors + ((warp_token_tile + n) * Operand::kXVectors + vector) * kWarp + lane];
-    });
+    sums.multiply_block(
+        weights, scales, fold_steps, has_min,
+        [&](int n, int vector) {
+          return stage[Shape::kWeightVectors + ((warp_token_tile + n) * Operand::kXVectors + vector) * kWarp + lane];
+        },
+        [&](int n, int fold) {
+          return fold_sums_at(stage + kSumsAt, (warp_token_tile + n) * places.groups_of_block + fold);
+        });
     if (--left > 0 && block + 1 < w.blocks) continue;
     left = w.section_blocks;
 #pragma unroll

@@ -48,12 +48,10 @@ struct PackedWeight {
   bool operator==(const PackedWeight&) const = default;
 };
 
-// Whether scales belong to groups of columns, whose sums are folded in one after another.
+// Whether scales belong to groups of columns, whose sums are folded in one after another, each block of 64 columns by itself.
 constexpr bool has_folds(Format format) { return format == Format::kInt4 || format == Format::kInt8 || format == Format::kE4M3; }
-// Whether the kernel on wgmma takes this weight: folds of whole blocks, and no minima.
-constexpr bool fits_warpgroups(const PackedWeight& w) {
-  return w.format != Format::kF32 && (!has_folds(w.format) || (w.group % kBlockColumns == 0 && w.min_offset == 0));
-}
+// How many of them end in 64 columns.
+constexpr int folds_of_block(const PackedWeight& w) { return w.group < kBlockColumns ? kBlockColumns / w.group : 1; }
 
 // What becomes of a weight, on the host; it stays with the weight for read_row.
 struct PackPlan {

@@ -135,9 +135,21 @@ __device__ __forceinline__ uint4 two_planes(const float (&v)[4]) {
   return out;
 }
 
-template <bool f16>
-__device__ __forceinline__ uint2 one_plane(const float (&v)[4]) {
-  return f16 ? make_uint2(pack_f16(v[0], v[1]), pack_f16(v[2], v[3])) : make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+// Of the planes of a tile's block, whose sums over folds a weight with minima is multiplied by.
+template <int planes>
+__device__ __forceinline__ void sum_folds(const uint4 (&x)[4], int steps_of_fold, float* to) {
+  constexpr uint32_t kOnes[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+  const int lane = threadIdx.x % kWarp;
+  float sum[4] = {};
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    const uint32_t high[2] = {x[step].x, x[step].y}, low[2] = {x[step].z, x[step].w};
+    mma_bf16(sum, kOnes, high);
+    if constexpr (planes == 2) mma_bf16(sum, kOnes, low);
+    if ((step + 1) % steps_of_fold != 0) continue;
+    if (lane < 4) *reinterpret_cast<float2*>(to + step / steps_of_fold * kTokens + lane * 2) = make_float2(sum[0], sum[1]);
+    sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
+  }
 }
 
 template <bool f16, int planes, int most>
@@ -164,18 +176,24 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   if (by_int8_blocks) round_blocks(v);
+  uint4 both[4];
+#pragma unroll
+  for (int step = 0; step < 4; ++step) both[step] = two_planes<f16>(v[step]);
+  if (const int sums = fold_sums_of_block(products.form); !f16 && sums != 0) {
+    const int group_tiles = products.by_warpgroups != 0 ? products.block_tiles : 1;
+    sum_folds<planes>(both, 4 * kTokens / sums, to.fold_sums_of(group_tiles, tile, block, sums));
+  }
   if (products.by_warpgroups != 0) {
     const int parts = parts_of_block(products.block_tiles, planes), steps_of_part = 4 / parts;
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       unsigned char* part = to.part(products.block_tiles, parts, 1024 * planes / parts, tile, block, step / steps_of_part);
       uint32_t* cores = reinterpret_cast<uint32_t*>(part) + step % steps_of_part * 2 * kWarp + lane;
-      const uint4 both = two_planes<f16>(v[step]);
-      cores[0] = both.x;
-      cores[kWarp] = both.y;
+      cores[0] = both[step].x;
+      cores[kWarp] = both[step].y;
       if constexpr (planes == 2) {
-        cores[steps_of_part * 2 * kWarp] = both.z;
-        cores[(steps_of_part * 2 + 1) * kWarp] = both.w;
+        cores[steps_of_part * 2 * kWarp] = both[step].z;
+        cores[(steps_of_part * 2 + 1) * kWarp] = both[step].w;
       }
     }
     return;
@@ -184,10 +202,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     if constexpr (planes == 2) {
-      out[step * kWarp + lane] = two_planes<f16>(v[step]);
+      out[step * kWarp + lane] = both[step];
     } else if (step % 2 == 0) {
-      const uint2 first = one_plane<f16>(v[step]), second = one_plane<f16>(v[step + 1]);
-      out[step / 2 * kWarp + lane] = make_uint4(first.x, first.y, second.x, second.y);
+      out[step / 2 * kWarp + lane] = make_uint4(both[step].x, both[step].y, both[step + 1].x, both[step + 1].y);
     }
   }
 }

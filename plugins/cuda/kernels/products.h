@@ -33,7 +33,8 @@ template <int most>
 struct Products {
   PackedWeight form;  // but for what is each product's own
   int64_t x_stride, y_stride;
-  unsigned char* tiles;  // prepared, as the factors of rows
+  unsigned char* tiles;  // prepared, as the sums over folds and the factors of rows
+  float* fold_sums;
   float* factors;
   uint32_t* largest;
   int32_t accumulate;
@@ -71,6 +72,7 @@ struct Products {
   __device__ __forceinline__ PreparedX x(int i) const {
     const int64_t first = first_tile(i);
     return {tiles + first * form.blocks * prepared_block_bytes(form),
+            fold_sums + first * form.blocks * fold_sums_of_block(form),
             factors + first * kTokens,
             largest + first * kTokens,
             of[i].rows,
@@ -102,10 +104,14 @@ template <int most>
 size_t prepared_bytes(const Products<most>& p) {
   return static_cast<size_t>(round_up(p.tile_count, p.block_tiles)) * p.form.blocks * prepared_block_bytes(p.form);
 }
+template <int most>
+size_t fold_sum_bytes(const Products<most>& p) {
+  return static_cast<size_t>(round_up(p.tile_count, p.block_tiles)) * p.form.blocks * fold_sums_of_block(p.form) * sizeof(float);
+}
 // And the factors and largest elements behind them, of each row.
 template <int most>
 size_t scratch_of_x(const Products<most>& p) {
-  return prepared_bytes(p) + static_cast<size_t>(p.tile_count) * kTokens * (sizeof(float) + sizeof(uint32_t));
+  return prepared_bytes(p) + fold_sum_bytes(p) + static_cast<size_t>(p.tile_count) * kTokens * (sizeof(float) + sizeof(uint32_t));
 }
 
 // Sums of sections (matmul_stream_inl.h) of so many tiles of x at most lie behind the prepared rows, where they are not too

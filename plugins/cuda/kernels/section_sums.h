@@ -4,7 +4,7 @@
 // The order of a sum, whatever the kernel, the tile and the number of rows of x: k is cut into sections of `section_blocks` · 64
 // columns, at most eight; within one, steps in order, of x's planes the high one first, and of scaled weights each fold (16, 32
 // or 64 columns) as a sum of its own, acc = fma(sum, scale, acc), then with minima acc = fma(min, sum of x, acc); sections are
-// added in order, from 0. multiply_block, start_part and add_section are the only places that know.
+// added in order, from 0. multiply_block, start_steps, fold_in and add_section are the only places that know.
 #pragma once
 
 #include "element_place.h"
@@ -74,7 +74,6 @@ struct SectionSums {
   static constexpr int kFoldRows = Operand::kScaled ? row_tiles : 1, kFoldTokens = Operand::kScaled ? token_tiles : 1;
   Sum acc[row_tiles][token_tiles][4];
   Sum fold[kFoldRows][kFoldTokens][4];
-  Sum x_sum[kFoldTokens][4];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -88,12 +87,12 @@ struct SectionSums {
     for (auto& row : fold) {
       for (auto& c : row) c[0] = c[1] = c[2] = c[3] = 0;
     }
-#pragma unroll
-    for (auto& c : x_sum) c[0] = c[1] = c[2] = c[3] = 0;
   }
 
-  template <class Scales>
-  __device__ __forceinline__ void fold_in(const Scales (&scales)[kFoldRows], int step, bool has_min) {
+  // The fold that ends at `step`. x_sum_at(tile, fold) are the sums of the lane's two rows of x.
+  template <class Scales, class XSumAt>
+  __device__ __forceinline__ void fold_in(const Scales (&scales)[kFoldRows], int step, int steps_of_fold, bool has_min,
+                                          XSumAt x_sum_at) {
     const int at = Scales::fold_of(step);
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
@@ -102,19 +101,29 @@ struct SectionSums {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           acc[m][n][i] = fmaf(fold[m][n][i], i < 2 ? scales[m].scale[at].x : scales[m].scale[at].y, acc[m][n][i]);
-          if (has_min) {
-            acc[m][n][i] = fmaf(i < 2 ? scales[m].min[at].x : scales[m].min[at].y, x_sum[n][i], acc[m][n][i]);
-          }
         }
       }
     }
     clear_fold();
+    if (!has_min) return;
+#pragma unroll
+    for (int n = 0; n < token_tiles; ++n) {
+      const float2 x_sum = x_sum_at(n, step / steps_of_fold);
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          acc[m][n][i] =
+              fmaf(i < 2 ? scales[m].min[at].x : scales[m].min[at].y, i % 2 == 0 ? x_sum.x : x_sum.y, acc[m][n][i]);
+        }
+      }
+    }
   }
 
   // 64 columns. x_at(tile, vector) is the lane's vector of x.
-  template <class Scales, class XAt>
+  template <class Scales, class XAt, class XSumAt>
   __device__ __forceinline__ void multiply_block(const WeightBlock<Operand> (&w)[row_tiles], const Scales (&scales)[kFoldRows],
-                                                 int steps_of_fold, bool has_min, XAt x_at) {
+                                                 int steps_of_fold, bool has_min, XAt x_at, XSumAt x_sum_at) {
 #pragma unroll
     for (int step = 0; step < Operand::kSteps; ++step) {
       uint32_t a[row_tiles][4];
@@ -131,39 +140,36 @@ struct SectionSums {
             Operand::multiply(acc[m][n], a[m], x, step);
           }
         }
-        if constexpr (Operand::kScaled) {
-          const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-          if (has_min) Operand::multiply(x_sum[n], ones, x, step);
-        }
       }
       if constexpr (Operand::kScaled) {
-        if ((step + 1) % steps_of_fold == 0) fold_in(scales, step, has_min);
+        if ((step + 1) % steps_of_fold == 0) fold_in(scales, step, steps_of_fold, has_min, x_sum_at);
       }
     }
   }
 
-  // The same of one of a block's parts by the warpgroup's products, a group that runs on behind it: a block is a fold, there are
-  // no minima, and x is the address of its part in shared memory. Between a wait for the group and any use of its sums comes
-  // hold_products(), and one more behind what wrote them. Row tiles take turns, since a product that follows another to the same
-  // sums waits for it.
-  template <int parts>
-  __device__ __forceinline__ void start_part(const WeightBlock<Operand> (&w)[row_tiles], uint32_t x, int part) {
-    constexpr int kSteps = Operand::kSteps / parts;
-    uint32_t a[row_tiles][kSteps][4];
+  // `steps` of a block's, from `first` on, by the warpgroup's products, a group that runs on behind it. x is the address in
+  // shared memory of the part of `steps_of_part` steps that they are in. Between a wait for the group and any use of its sums
+  // comes hold_products(), and one more behind what wrote them. Row tiles take turns, since a product that follows another to the
+  // same sums waits for it.
+  template <int steps, int steps_of_part>
+  __device__ __forceinline__ void start_steps(const WeightBlock<Operand> (&w)[row_tiles], uint32_t x, int first) {
+    uint32_t a[row_tiles][steps][4];
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        Operand::fragment(w[m].vectors, part * kSteps + step, a[m][step]);
+      for (int step = 0; step < steps; ++step) {
+        Operand::fragment(w[m].vectors, first + step, a[m][step]);
 #pragma unroll
         for (uint32_t& reg : a[m][step]) hold(reg);
       }
     }
     start_group();
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < steps; ++step) {
 #pragma unroll
-      for (int m = 0; m < row_tiles; ++m) Operand::template start<kSteps>(products()[m], a[m][step], x, step);
+      for (int m = 0; m < row_tiles; ++m) {
+        Operand::template start<steps_of_part>(products()[m], a[m][step], x, (first + step) % steps_of_part);
+      }
     }
     end_group();
   }
