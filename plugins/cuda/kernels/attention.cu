@@ -3,7 +3,7 @@
 // tile a warp for each range.
 #include <algorithm>
 
-#include "attention_rows.h"
+#include "attention_warpgroups.h"
 
 namespace choral_cuda {
 namespace {
@@ -42,31 +42,8 @@ struct CacheStages {
   // What lies behind a sequence's last token, of which the block has `left`, is anybody's, and may be no number.
   __device__ __forceinline__ void forget_behind(int stage, int64_t left) const {
     if (left >= kCacheBlockTokens) return;
-    auto* vectors = reinterpret_cast<uint4*>(values(stage));  // a lane's part of a fragment each
-    const int lane = static_cast<int>(threadIdx.x) % kWarp, last = static_cast<int>(left);
-    const auto keep = [&](int token, int count) {  // bits of `count` tokens in a register
-      return count == 1 ? (token < last ? 0xffffffffu : 0u)
-                        : (token < last ? 0xffffu : 0u) | (token + 1 < last ? 0xffff0000u : 0u);
-    };
-    const int whole = Form::values_in_keys ? a.cache.head_dim / 16 * 2 * Form::planes * kWarp : value_elements / 8;
-    for (int at = static_cast<int>(threadIdx.x); at < whole; at += static_cast<int>(blockDim.x)) {
-      const int half = at / kWarp / Form::planes % 2 * 16;
-      uint4& v = vectors[at];
-      if constexpr (Form::values_in_keys) {  // of a token each
-        const uint32_t upper = keep(half + lane / 4, 1), lower = keep(half + lane / 4 + 8, 1);
-        v = make_uint4(v.x & upper, v.y & upper, v.z & lower, v.w & lower);
-      } else {
-        const uint32_t first = keep(half + lane % 4 * 2, 2), second = keep(half + lane % 4 * 2 + 8, 2);
-        v = make_uint4(v.x & first, v.y & second, v.z & first, v.w & second);
-      }
-    }
-    if constexpr (Form::values_in_keys) {  // the last fragments of keys may have two registers
-      auto* pairs = reinterpret_cast<uint2*>(vectors + whole);
-      for (int at = static_cast<int>(threadIdx.x); at < key_elements / 4 - whole * 2; at += static_cast<int>(blockDim.x)) {
-        const int token = at / kWarp / Form::planes % 2 * 16 + lane / 4;
-        pairs[at] = make_uint2(pairs[at].x & keep(token, 1), pairs[at].y & keep(token + 8, 1));
-      }
-    }
+    forget_values<Form>(reinterpret_cast<uint4*>(values(stage)), a.cache.head_dim,
+                        (Form::values_in_keys ? key_elements : value_elements) / 8, static_cast<int>(left));
     __syncthreads();
   }
 
@@ -83,8 +60,9 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) attention_kernel(Attention 
   wait_for_earlier_kernels();
   const HeadPart part(a, blockIdx.y);
   const int warps = static_cast<int>(blockDim.x) / kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int q_vectors = ceil_div(a.cache.head_dim, 16) * 2 * kWarp;
-  const CacheStages<Form> stages(a, part, shared_memory<uint4>() + warps * q_vectors);
+  const int q_of_warp = q_elements<1>(a.cache.head_dim);
+  auto* q = shared_memory<uint16_t>() + warp * q_of_warp;
+  const CacheStages<Form> stages(a, part, shared_memory<uint16_t>() + warps * q_of_warp);
   ItemWalk walk;
   Item found;
   for (int64_t i = blockIdx.x; walk.find(a, i, &found); i += gridDim.x) {
@@ -97,7 +75,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) attention_kernel(Attention 
     __syncthreads();  // nobody reads stages of the item before
     int64_t id = id_of(item.begin), next = id_of(item.begin + 1);
     if (id >= 0) stages.fetch(id, 0);
-    AttentionRows<Form> rows(a, item, part, shared_memory<uint4>() + warp * q_vectors);
+    AttentionRows<Form, 1> rows(a, item, part, q);
     int64_t block = item.begin;
     for (int stage = 0; block < item.end && id >= 0; ++block) {
       const int64_t behind = id_of(block + 2);  // its load is waited for while blocks before it are multiplied
@@ -169,7 +147,7 @@ AttentionKernel* kernel_for(const choral_kv_cache& cache) {
 
 int64_t shared_bytes(const choral_kv_cache& args, int64_t warps, int stages) {
   const CacheView cache(args);
-  const int64_t q = ceil_div(cache.head_dim, 16) * 2 * kWarp * int64_t{sizeof(uint4)};
+  const int64_t q = q_elements<1>(cache.head_dim) * int64_t{sizeof(uint16_t)};
   const int64_t elements = cache.head_dim + (cache.values == nullptr ? 0 : std::min(cache.v_head_dim, kSlice));
   return warps * q + stages * elements * kCacheBlockTokens * cache.planes * int64_t{sizeof(uint16_t)};
 }
@@ -185,6 +163,49 @@ cudaError_t launch_items(const Launch& launch, const choral_attention_args& args
   return launch_kernel(kernel_for(args.cache), shape, launch, a);
 }
 
+// Prompts by warpgroups, where one kernel knows the whole head and scores are not capped.
+template <class Form, int warpgroups>
+cudaError_t launch_warpgroups(const Launch& launch, const choral_attention_args& args) {
+  using Shape = AttentionWarpgroups<Form, warpgroups>;
+  const Attention a(launch, args, Shape::kWarps * kTilesOfWarp, Takes::kLong);
+  if (warpgroups == 2 && ceil_div<int64_t>(a.rows, a.item_rows) * a.grid_y() < 2 * launch.sm_count) {
+    return launch_warpgroups<Form, 1>(launch, args);
+  }
+  const GridShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(a.most_items(), 1 << 16)), static_cast<unsigned>(a.grid_y())),
+                        dim3(warpgroups * kWarpgroup), Shape::kSharedBytes};
+  return launch_kernel(attention_warpgroup_kernel<Form, warpgroups>, shape, launch, a);
+}
+
+using LaunchPrompts = cudaError_t(const Launch& launch, const choral_attention_args& args);
+
+template <bool f16, int planes>
+LaunchPrompts* warpgroups_of(int64_t head) {
+  return head == 128 ? launch_warpgroups<CacheForm<f16, planes, false, 128>, 2>
+                     : launch_warpgroups<CacheForm<f16, planes, false, 64>, 2>;
+}
+
+// Null: they do not take it.
+LaunchPrompts* warpgroups_for(const Launch& launch, const choral_attention_args& args) {
+  const choral_kv_cache& cache = args.cache;
+  const bool is_known = (cache.head_dim == 64 || cache.head_dim == 128) && cache.v_head_dim == cache.head_dim;
+  if (!launch.has_wgmma || !is_known || cache.values == nullptr || args.softcap > 0.0f) return nullptr;
+  if (cache.dtype == CHORAL_F16) return warpgroups_of<true, 1>(cache.head_dim);
+  return cache.dtype == CHORAL_BF16 ? warpgroups_of<false, 1>(cache.head_dim) : warpgroups_of<false, 2>(cache.head_dim);
+}
+
+// The same by warps. Many of them share more of what they read; fewer where a block has no room for them, or some multiprocessors
+// would have none.
+cudaError_t launch_prompts(const Launch& launch, const choral_attention_args& args) {
+  int64_t warps = kMostWarps;
+  while (warps > 1 && shared_bytes(args.cache, warps, 2) > static_cast<int64_t>(launch.block_shared_bytes)) warps /= 2;
+  const auto blocks = [&] {
+    const Attention a(launch, args, static_cast<int>(warps) * kTilesOfWarp, Takes::kLong);
+    return ceil_div<int64_t>(a.rows, a.item_rows) * a.grid_y();
+  };
+  while (warps > 2 && blocks() < 2 * launch.sm_count) warps /= 2;
+  return launch_items(launch, args, Takes::kLong, warps);
+}
+
 }  // namespace
 
 size_t paged_attention_scratch_bytes(const choral_attention_args& args) {
@@ -196,15 +217,8 @@ cudaError_t paged_attention(const Launch& launch, const choral_attention_args& a
   if (args.q.rows == 0 || args.sequence_count == 0) return cudaSuccess;
   // How many rows a sequence has is known on the device alone; that none has more than a tile is sure where each has one.
   if (args.q.rows > args.sequence_count) {
-    // Many warps share more of what they read; fewer where a block has no room for them, or some multiprocessors would have none.
-    int64_t warps = kMostWarps;
-    while (warps > 1 && shared_bytes(args.cache, warps, 2) > static_cast<int64_t>(launch.block_shared_bytes)) warps /= 2;
-    const auto blocks = [&] {
-      const Attention a(launch, args, static_cast<int>(warps) * kTilesOfWarp, Takes::kLong);
-      return ceil_div<int64_t>(a.rows, a.item_rows) * a.grid_y();
-    };
-    while (warps > 2 && blocks() < 2 * launch.sm_count) warps /= 2;
-    const cudaError_t error = launch_items(launch, args, Takes::kLong, warps);
+    LaunchPrompts* by_warpgroups = warpgroups_for(launch, args);
+    const cudaError_t error = by_warpgroups != nullptr ? by_warpgroups(launch, args) : launch_prompts(launch, args);
     if (error != cudaSuccess) return error;
   }
   const cudaError_t error = launch_items(launch, args, Takes::kShort, 1);

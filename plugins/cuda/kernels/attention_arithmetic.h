@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention_items.h"
+#include "wgmma.h"
 
 namespace choral_cuda {
 
@@ -10,11 +11,23 @@ template <bool f16>
 struct CachePairs {
   // c += A·B.
   static __device__ __forceinline__ void multiply(float (&c)[4], const uint4& a, uint32_t b0, uint32_t b1) {
-    const uint32_t rows[4] = {a.x, a.y, a.z, a.w}, columns[2] = {b0, b1};
+    multiply(c, {a.x, a.y, a.z, a.w}, b0, b1);
+  }
+  static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&rows)[4], uint32_t b0, uint32_t b1) {
+    const uint32_t columns[2] = {b0, b1};
     if (f16) {
       mma_f16(c, rows, columns);
     } else {
       mma_bf16(c, rows, columns);
+    }
+  }
+  // The same by a warpgroup; A in registers or in shared memory.
+  template <int tiles, class A>
+  static __device__ __forceinline__ void start(WarpgroupSums<float, tiles>& c, const A& a, uint64_t b) {
+    if constexpr (f16) {
+      wgmma_f16(c, a, b);
+    } else {
+      wgmma_bf16(c, a, b);
     }
   }
   static __device__ __forceinline__ uint32_t pack(float low, float high) {
@@ -86,12 +99,15 @@ __device__ __noinline__ float capped(float score, float cap) { return cap * kLog
 
 // Sums of products as scores, in units of log2. scale: of rows g and g + 8, Attention's and what the power of q asks for.
 template <int tiles>
-__device__ __forceinline__ void scale_scores(const Attention& a, float (&scores)[tiles][4], const float (&scale)[2]) {
+__device__ __forceinline__ void scale_scores(float (&scores)[tiles][4], const float (&scale)[2]) {
 #pragma unroll
   for (auto& tile : scores) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) tile[i] *= scale[i / 2];
   }
+}
+template <int tiles>
+__device__ __forceinline__ void cap_scores(const Attention& a, float (&scores)[tiles][4]) {
   if (a.softcap <= 0.0f) return;
 #pragma unroll
   for (auto& tile : scores) {

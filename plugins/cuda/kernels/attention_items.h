@@ -15,7 +15,6 @@ namespace choral_cuda {
 inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kColumns = 8;
 inline constexpr int kRangeTokens = 128, kRangeBlocks = kRangeTokens / kCacheBlockTokens;
-inline constexpr int kSliceTiles = 8, kSlice = 16 * kSliceTiles;  // of a value, that a warp computes
 inline constexpr int kPartFloats = kSlice + 2;                    // of a column: largest score, sum, weighted values
 
 // Sequences of one tile, or those of more.

@@ -15,12 +15,39 @@
 namespace choral_cuda {
 
 inline constexpr int kTilesOfWarp = 2;
-__device__ __forceinline__ int min_of(int a, int b) { return a < b ? a : b; }
 inline constexpr int kScoreTiles = kCacheBlockTokens / 8;  // of eight columns of C
 
 // A fragment of the cache as B: its first eight rows, or the others.
 __device__ __forceinline__ uint32_t b0(const uint4& v, int upper) { return upper == 0 ? v.x : v.z; }
 __device__ __forceinline__ uint32_t b1(const uint4& v, int upper) { return upper == 0 ? v.y : v.w; }
+
+// What a kernel knows of its cache: its type, where values lie, and the length of keys and of values, 64 or 128; 0: any.
+template <bool f16_, int planes_, bool values_in_keys_, int head_>
+struct CacheForm {
+  static constexpr bool f16 = f16_, values_in_keys = values_in_keys_;
+  static constexpr int planes = planes_, head = head_;
+};
+
+// Of a block of the cache in shared memory, by all threads: what lies behind a sequence's last token, of which the block has
+// `last`, is anybody's, and may be no number. rows: `count` rows of core matrices, of values or of the keys that values are.
+template <class Form>
+__device__ __forceinline__ void forget_values(uint4* rows, int head_dim, int count, int last) {
+  const auto keep = [&](int token) { return token < last ? 0xffffffffu : 0u; };
+  const auto keep_two = [&](int token) { return (token < last ? 0xffffu : 0u) | (token + 1 < last ? 0xffff0000u : 0u); };
+  for (int at = static_cast<int>(threadIdx.x); at < count; at += static_cast<int>(blockDim.x)) {
+    const uint4 v = rows[at];
+    if constexpr (Form::values_in_keys) {  // a row is a token's; the last fragments of keys may be half ones
+      const int whole = head_dim / 16 * 2 * Form::planes * kFragment / 8;
+      const int half = at < whole ? at / 32 % 2 : (at - whole) / 16 % 2;
+      const uint32_t mask = keep(half * 16 + (at < whole ? at / 16 : at / 8) % 2 * 8 + at % 8);
+      rows[at] = make_uint4(v.x & mask, v.y & mask, v.z & mask, v.w & mask);
+    } else {  // a row is an element's, of eight tokens
+      const int token = at / (count / 2) * 16 + at / 8 % 2 * 8;
+      rows[at] = make_uint4(v.x & keep_two(token), v.y & keep_two(token + 2), v.z & keep_two(token + 4),
+                            v.w & keep_two(token + 6));
+    }
+  }
+}
 
 // What a block of threads works on: rows of one sequence by one kv head, and the blocks of the cache that they see, or those of
 // one range.
@@ -49,28 +76,28 @@ struct BlockItem {
   __device__ __forceinline__ int64_t tokens() const { return int64_t{sequence.context_tokens} + sequence.query_count; }
 };
 
-// What a kernel knows of its cache: its type, where values lie, and the length of keys and of values, 64 or 128; 0: any.
-template <bool f16_, int planes_, bool values_in_keys_, int head_>
-struct CacheForm {
-  static constexpr bool f16 = f16_, values_in_keys = values_in_keys_;
-  static constexpr int planes = planes_, head = head_;
-};
+// Elements of q in shared memory: of `warps` warps together, A's core matrices of a step and a plane.
+template <int warps>
+__host__ __device__ constexpr int q_elements(int head_dim) {
+  return ceil_div(head_dim, 16) * 2 * warps * kFragment;
+}
 
-// One warp's sixteen rows, of two tiles. Of A and C a lane has rows g and g + 8: column g of each tile.
-template <class Form>
+// One warp's sixteen rows, of two tiles. Of A and C a lane has rows g and g + 8: column g of each tile. q_warps: 1, or 4 where a
+// warpgroup multiplies together, whose q lies in one piece.
+template <class Form, int q_warps>
 class AttentionRows {
   static constexpr bool f16 = Form::f16;
   static constexpr int planes = Form::planes, head = Form::head;
   using Pairs = CachePairs<f16>;
 
  public:
-  __device__ __forceinline__ AttentionRows(const Attention& a, const BlockItem& item, const HeadPart& part, uint4* q_shared)
+  __device__ __forceinline__ AttentionRows(const Attention& a, const BlockItem& item, const HeadPart& part, uint16_t* q_shared)
       : a_(a),
         sequence_(item.sequence),
         part_(part),
         lane_(threadIdx.x % kWarp),
         tile_(item.first_tile + static_cast<int>(threadIdx.x) / kWarp * kTilesOfWarp),
-        q_(q_shared),
+        q_(q_shared + static_cast<int>(threadIdx.x) / kWarp % q_warps * kFragment),
         v_tiles_(min_of(a.cache.v_head_dim / 16 - part.slice * kSliceTiles, kSliceTiles)) {
     const int first = tile_ * a.tile_rows, last = first + kTilesOfWarp * a.tile_rows;
     first_position_ = sequence_.context_tokens + first;
@@ -90,23 +117,52 @@ class AttentionRows {
 
   // Blocks of the cache in order, of those that it sees.
   __device__ __forceinline__ void go_through(int64_t block, const uint16_t* keys, const uint16_t* values) {
-    const int range = static_cast<int>(block / kRangeBlocks);
-    const int64_t first = block * kCacheBlockTokens;
-    if (range != range_) {
-      end_range();
-      range_ = range;
-      softmax_[0] = softmax_[1] = {-INFINITY, 0.0f};
-      clear(values_);
-    }
-    float scores[kScoreTiles][4] = {};
+    Scores scores = {};
     score(keys, scores);
-    scale_scores(a_, scores, score_scale_);
-    const bool all_see_all = first + kCacheBlockTokens <= first_position_ + 1 && a_.first_visible(last_position_) <= first;
-    if (!all_see_all) hide(first, scores);
-    weigh(0, scores);
-    if ((tile_ + 1) * a_.tile_rows < sequence_.query_count) weigh(1, scores);  // where there is a second tile
+    weigh<true>(block, scores);
     add_values(values, scores);
   }
+
+  // The same by a warpgroup, keys and values at addresses in shared memory, in two steps. Behind begin(), which waits for all
+  // groups of products, earlier blocks are done with; this block's values are a group that runs on.
+  __device__ __forceinline__ void begin(uint32_t q, uint32_t keys) {
+    clear(scores_);
+    hold_all(scores_);
+    start_group();
+#pragma unroll
+    for (int step = 0; step < head / 16; ++step) {
+#pragma unroll
+      for (int pair = 0; pair <= planes; ++pair) {
+        const uint32_t rows = q + (step * 2 + (pair == 1 ? 1 : 0)) * q_warps * kFragmentBytes;
+        const uint32_t columns = keys + (step * planes + (pair == 2 ? 1 : 0)) * 2 * kFragmentBytes;
+        Pairs::start(scores_, core_matrices(rows, kCoreBytes, 2 * kCoreBytes), core_matrices(columns, kCoreBytes, 2 * kCoreBytes));
+      }
+    }
+    end_group();
+    wait_groups<0>();
+    hold_all(scores_);
+    hold_all(values_);
+  }
+  __device__ __forceinline__ void go_on(int64_t block, uint32_t values) {
+    weigh<false>(block, scores_);
+    uint32_t high[2][4], low[2][4];
+    pack_weights(scores_, high, low);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) hold(high[i / 4][i % 4]), hold(low[i / 4][i % 4]);
+    hold_all(values_);
+    start_group();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int pair = 0; pair <= planes; ++pair) {
+        const uint32_t columns = values + (half * planes + (pair == 2 ? 1 : 0)) * kTiles * kFragmentBytes;
+        Pairs::start(values_, pair == 1 ? low[half] : high[half], core_matrices(columns, kCoreBytes, 2 * kCoreBytes));
+      }
+    }
+    end_group();
+  }
+  // Behind a wait for all groups.
+  __device__ __forceinline__ void end_products() { hold_all(values_); }
 
   // The rows' results.
   __device__ __forceinline__ void finish() {
@@ -142,16 +198,24 @@ class AttentionRows {
  private:
   static constexpr int kTiles = head == 0 ? kSliceTiles : head / 16;  // of values; those that are not there are zeros
   static constexpr int kValueTiles = 2 * kTiles;
+  static constexpr int kFragmentBytes = kFragment * sizeof(uint16_t);
   using Values = float[kValueTiles][4];
+  using Scores = float[kScoreTiles][4];
 
-  static __device__ __forceinline__ void clear(Values& values) {
+  template <int tiles>
+  static __device__ __forceinline__ void clear(float (&sums)[tiles][4]) {
 #pragma unroll
-    for (auto& tile : values) tile[0] = tile[1] = tile[2] = tile[3] = 0.0f;
+    for (auto& tile : sums) tile[0] = tile[1] = tile[2] = tile[3] = 0.0f;
+  }
+  template <int tiles>
+  static __device__ __forceinline__ void hold_all(float (&sums)[tiles][4]) {
+#pragma unroll
+    for (auto& tile : sums) hold(tile[0]), hold(tile[1]), hold(tile[2]), hold(tile[3]);
   }
   // Whether row g (i = 0) or g + 8 (1) is there.
   __device__ __forceinline__ bool has(int i) const { return a_.has(sequence_, tile_ + i, part_.chunk, lane_ / 4); }
 
-  // Into shared memory as A fragments of both planes, each lane its own.
+  // Into shared memory as A's core matrices, of both planes: [step][plane][warp][row g or g + 8][k, or 8 further].
   __device__ __forceinline__ void load_q() {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -159,17 +223,18 @@ class AttentionRows {
       const QueryRow q{has(i) ? a_.q[row] + part_.head(a_, lane_ / 4) * a_.cache.head_dim : nullptr, a_.cache.head_dim};
       const QueryRow::Power power = f16 ? q.power_of_f16() : QueryRow::Power{1.0f, 1.0f};
       score_scale_[i] = power.inverse * a_.scale;
-      auto* words = reinterpret_cast<uint32_t*>(q_ + lane_);
+      auto* words = reinterpret_cast<uint32_t*>(q_ + i * 2 * kCore) + lane_;
       q.for_steps<f16>(power.power, [&](int step, uint32_t high, uint32_t high_8, uint32_t low, uint32_t low_8) {
-        uint32_t* of_step = words + step * 2 * kWarp * 4;
-        of_step[i] = high, of_step[2 + i] = high_8;
-        of_step[kWarp * 4 + i] = low, of_step[kWarp * 4 + 2 + i] = low_8;
+        constexpr int kPlane = q_warps * kFragment / 2, kNext = kCore / 2;
+        uint32_t* of_step = words + step * 2 * kPlane;
+        of_step[0] = high, of_step[kNext] = high_8;
+        of_step[kPlane] = low, of_step[kPlane + kNext] = low_8;
       });
     }
   }
 
-  static __device__ __forceinline__ uint4 fragment(const uint16_t* block, int index, int plane, int lane) {
-    return *reinterpret_cast<const uint4*>(block + (index * planes + plane) * kFragment + lane * 8);
+  __device__ __forceinline__ uint4 key_fragment(const uint16_t* keys, int step, int half, int plane) const {
+    return load_matrices(keys + ((step * planes + plane) * 2 + half) * kFragment + lane_ * 8);
   }
 
   template <bool last_half>
@@ -180,10 +245,12 @@ class AttentionRows {
 #pragma unroll
       for (int plane = 0; plane < planes; ++plane) {
         k[half][plane] =
-            last_half ? last_key_fragment<planes>(keys, step, half, plane, lane_) : fragment(keys, step * 2 + half, plane, lane_);
+            last_half ? last_key_fragment<planes>(keys, step, half, plane, lane_) : key_fragment(keys, step, half, plane);
       }
     }
-    const uint4 high = q_[step * 2 * kWarp + lane_], low = q_[(step * 2 + 1) * kWarp + lane_];
+    const uint16_t* row = q_ + (lane_ / 8 % 2 * 2 + lane_ / 16) * kCore + lane_ % 8 * 8;
+    const uint4 high = load_matrices(row + step * 2 * q_warps * kFragment);
+    const uint4 low = load_matrices(row + (step * 2 + 1) * q_warps * kFragment);
 #pragma unroll
     for (int pair = 0; pair <= planes; ++pair) {
 #pragma unroll
@@ -207,7 +274,7 @@ class AttentionRows {
   }
 
   // Positions from `first` on that a row does not see.
-  __device__ __forceinline__ void hide(int64_t first, float (&scores)[kScoreTiles][4]) const {
+  __device__ __forceinline__ void conceal(int64_t first, float (&scores)[kScoreTiles][4]) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int64_t first_visible = a_.first_visible(position_[i]);
@@ -222,8 +289,27 @@ class AttentionRows {
     }
   }
 
+  // Sums of products become scores and these weights, behind the end of a range where the block begins the next one.
+  template <bool may_be_capped>
+  __device__ __forceinline__ void weigh(int64_t block, Scores& scores) {
+    const int range = static_cast<int>(block / kRangeBlocks);
+    const int64_t first = block * kCacheBlockTokens;
+    if (range != range_) {
+      end_range();
+      range_ = range;
+      softmax_[0] = softmax_[1] = {-INFINITY, 0.0f};
+      clear(values_);
+    }
+    scale_scores(scores, score_scale_);
+    if constexpr (may_be_capped) cap_scores(a_, scores);
+    const bool all_see_all = first + kCacheBlockTokens <= first_position_ + 1 && a_.first_visible(last_position_) <= first;
+    if (!all_see_all) conceal(first, scores);
+    weigh_row(0, scores);
+    if ((tile_ + 1) * a_.tile_rows < sequence_.query_count) weigh_row(1, scores);  // where there is a second tile
+  }
+
   // The lane's scores of row g + 8i become weights; what was summed before is measured by the new largest score.
-  __device__ __forceinline__ void weigh(int i, float (&scores)[kScoreTiles][4]) {
+  __device__ __forceinline__ void weigh_row(int i, Scores& scores) {
     float most = -INFINITY;
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n) most = fmaxf(most, fmaxf(scores[n][2 * i], scores[n][2 * i + 1]));
@@ -252,28 +338,33 @@ class AttentionRows {
 
   __device__ __forceinline__ uint4 value_fragment(const uint16_t* values, int tile, int half, int plane) const {
     if (head == 0 && tile >= v_tiles_) return make_uint4(0, 0, 0, 0);
-    if constexpr (!Form::values_in_keys) return fragment(values, tile * 2 + half, plane, lane_);
+    if constexpr (!Form::values_in_keys) {
+      const int tiles = head == 0 ? v_tiles_ : kTiles;
+      return load_matrices(values + ((half * planes + plane) * tiles + tile) * kFragment + lane_ * 8);
+    }
     // Keys turned over, eight tokens by eight elements at a time.
     const int step = part_.slice * kSliceTiles + tile;
-    const uint4 key = step < a_.cache.head_dim / 16 ? fragment(values, step * 2 + half, plane, lane_)
+    const uint4 key = step < a_.cache.head_dim / 16 ? key_fragment(values, step, half, plane)
                                                     : last_key_fragment<planes>(values, step, half, plane, lane_);
     return make_uint4(transpose_8x8(key.x), transpose_8x8(key.z), transpose_8x8(key.y), transpose_8x8(key.w));
   }
 
-  __device__ __forceinline__ void add_values(const uint16_t* values, const float (&weights)[kScoreTiles][4]) {
-    uint4 high[2], low[2];  // A fragments of 16 positions each
+  // As A fragments of 16 positions each.
+  static __device__ __forceinline__ void pack_weights(const Scores& weights, uint32_t (&high)[2][4], uint32_t (&low)[2][4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t packed[4], rest[4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) {  // register r: row g + 8 (r % 2), positions from 8 (r / 2) on
         const float* pair = weights[half * 2 + r / 2] + r % 2 * 2;
-        packed[r] = Pairs::pack(pair[0], pair[1]);
-        rest[r] = Pairs::pack_rest(pair[0], pair[1], packed[r]);
+        high[half][r] = Pairs::pack(pair[0], pair[1]);
+        low[half][r] = Pairs::pack_rest(pair[0], pair[1], high[half][r]);
       }
-      high[half] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
-      low[half] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
     }
+  }
+
+  __device__ __forceinline__ void add_values(const uint16_t* values, const Scores& weights) {
+    uint32_t high[2][4], low[2][4];
+    pack_weights(weights, high, low);
     constexpr int kAtOnce = 2;  // of 16 elements, whose products stand between those to the same sums
 #pragma unroll
     for (int tile = 0; tile < kTiles; tile += kAtOnce) {
@@ -316,7 +407,7 @@ class AttentionRows {
   const choral_sequence sequence_;
   const HeadPart part_;
   const int lane_, tile_;
-  uint4* q_;
+  uint16_t* q_;
   const int v_tiles_;
   int32_t first_position_, last_position_;
   int range_ = -1;
@@ -324,6 +415,7 @@ class AttentionRows {
   float score_scale_[2];
   Softmax softmax_[2], total_[2];  // of this range, of those before
   Values values_, total_values_;
+  Scores scores_;  // a warpgroup's
 };
 
 }  // namespace choral_cuda

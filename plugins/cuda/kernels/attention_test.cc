@@ -91,7 +91,9 @@ class World {
                                      .block_id_count = static_cast<int64_t>(block_ids_.size()),
                                      .sinks = shape_.sinks ? vector_of(sinks_) : choral_vector{}};
     TestLaunch launch(paged_attention_scratch_bytes(args), sm_count, block_shared_bytes);
-    EXPECT_EQ(done(paged_attention(launch.get(), args)), cudaSuccess);
+    Launch queue = launch.get();
+    queue.has_wgmma = has_wgmma;
+    EXPECT_EQ(done(paged_attention(queue, args)), cudaSuccess);
     if (fault != nullptr) *fault = launch.fault();
     if (fault == nullptr) {
       EXPECT_EQ(launch.fault(), kNoFault);
@@ -136,6 +138,7 @@ class World {
   // Of the device: by these a prompt has a kernel of its own, of many warps or few, or none.
   int sm_count = 4;
   size_t block_shared_bytes = 227 << 10;
+  bool has_wgmma = false;
 
  private:
   static constexpr float kScale = 0.25f;
@@ -195,6 +198,26 @@ TEST_P(AttentionTest, ADevicesSizeIsAMatterOfSpeed) {
   }
 }
 
+// Prompts of several blocks and of one, of which a warpgroup has few rows or none that see a block; beside rows that are alone.
+TEST_P(AttentionTest, WarpgroupsGiveTheBitsOfWarps) {
+  if (!device_has_wgmma()) GTEST_SKIP() << "no device of compute capability 9.0";
+  const Shape& shape = GetParam();
+  if ((shape.head_dim != 64 && shape.head_dim != 128) || shape.in_keys || shape.softcap > 0) {
+    GTEST_SKIP() << "a form that the kernel on wgmma leaves to the other";
+  }
+  World world(shape, {290, 40, 75, 301});
+  const std::vector<Piece> pieces{{0, 0, 290}, {1, 38, 2}, {2, 30, 45}, {3, 300, 1}, {3, 250, 50}};
+  const TestMatrix wanted = world.attend(pieces);
+  world.has_wgmma = true;
+  for (const int sm_count : {1, 1000}) {  // two warpgroups in a block, and one
+    world.sm_count = sm_count;
+    const TestMatrix out = world.attend(pieces);
+    int64_t different = 0;
+    for (int64_t i = 0; i < wanted.rows(); ++i) different += !same_bits(out.row(i), wanted.row(i));
+    EXPECT_EQ(different, 0) << "of " << wanted.rows() << " rows, " << sm_count << " multiprocessors";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, AttentionTest,
     ::testing::Values(Shape{"f32"}, Shape{"bf16", 4, 2, 32, 32, CHORAL_BF16}, Shape{"f16", 4, 2, 32, 32, CHORAL_F16},
@@ -207,6 +230,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{"wide_values", 4, 2, 16, 32}, Shape{"values_in_keys", 4, 2, 16, 11, CHORAL_F32, true},
                       Shape{"latent", 16, 1, 176, 160, CHORAL_BF16, true}, Shape{"heads_of_24", 4, 2, 24, 24, CHORAL_F16},
                       Shape{"heads_of_8", 2, 2, 8, 8}, Shape{"heads_of_128", 8, 2, 128, 128, CHORAL_BF16},
+                      Shape{"full_heads_of_128", 4, 2, 128, 128, CHORAL_F32, false, 45, 0.0f, true},
+                      Shape{"heads_of_64", 6, 2, 64, 64, CHORAL_F16}, Shape{"full_heads_of_64", 9, 1, 64, 64},
                       Shape{"heads_of_192", 2, 2, 192, 128}, Shape{"heads_of_256", 2, 1, 256, 256, CHORAL_F16, false, 200},
                       Shape{"values_in_keys_of_40", 4, 1, 40, 37, CHORAL_F32, true}),
     [](const auto& info) { return info.param.name; });

@@ -1,10 +1,10 @@
-// The paged cache in this plug-in's own order: what a block of 32 tokens has of a head lies in the fragments of mma.sync that
-// attention multiplies, so that a lane's operands are 16 bytes in one place (ptx.h has the layout).
-//   keys   [block][kv_head][k16 of the head][16 tokens, twice]: A fragments, rows are tokens
-//            a last half k16 has half a fragment, registers 0 and 1 of each lane
-//   values [block][kv_head][m16 of the head][16 tokens, twice]: A fragments, rows are the head's elements
-// A lane's registers lie in the order 0, 2, 1, 3: two that follow each other are B's, of eight tokens or elements.
-// An f32 cache has two bf16 planes, high and low, one fragment after another: 16 bits of each number.
+// The paged cache in this plug-in's own order: what a block of 32 tokens has of a head lies in core matrices of 8 rows by 16
+// bytes (wgmma.h), four of which are a fragment of 16 rows by 16 columns: those of rows 0 to 7 are B's two registers, the others
+// the next eight rows'. So a warp loads a fragment by one instruction, and a warpgroup's products read it where it lies.
+//   keys   [block][kv_head][k16 of the head][plane][16 tokens, twice]: rows are tokens
+//            a last half k16 has half a fragment, one core matrix of eight rows and one of the next
+//   values [block][kv_head][128 of the head][16 tokens, twice][plane][m16 of the 128]: rows are the head's elements
+// An f32 cache has two bf16 planes, high and low: 16 bits of each number.
 #pragma once
 
 #include "choral/plugin.h"
@@ -15,11 +15,13 @@
 namespace choral_cuda {
 
 inline constexpr int kCacheBlockTokens = 32;
-inline constexpr int kFragment = 256, kHalfFragment = 128;  // elements of 16x16 and 16x8
+inline constexpr int kFragment = 256, kHalfFragment = 128, kCore = 64;  // elements of 16x16, 16x8 and 8x8
+inline constexpr int kSliceTiles = 8, kSlice = 16 * kSliceTiles;        // of a value, that a warp computes
+
+__device__ __forceinline__ int min_of(int a, int b) { return a < b ? a : b; }
 
 CHORAL_ANYWHERE int cache_place(int row, int column) {
-  const int lane = row % 8 * 4 + column % 8 / 2;
-  return lane * 8 + (row / 8 * 2 + column / 8) * 2 + column % 2;
+  return (row / 8 * 2 + column / 8) * kCore + row % 8 * 8 + column % 8;
 }
 
 struct CacheView {
@@ -64,25 +66,25 @@ struct CacheView {
     const int token = static_cast<int>(slot % kCacheBlockTokens), row = token % 16, column = i % 16;
     uint16_t* step = key_block(slot / kCacheBlockTokens, head) + i / 16 * 2 * kFragment * planes;
     if (i / 16 < head_dim / 16) {
-      store(step + token / 16 * kFragment * planes, kFragment, cache_place(row, column), value);
+      store(step + token / 16 * kFragment, 2 * kFragment, cache_place(row, column), value);
     } else {
-      const int place = (row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2;
-      store(step + token / 16 * kHalfFragment * planes, kHalfFragment, place, value);
+      store(step + token / 16 * kHalfFragment, 2 * kHalfFragment, row / 8 * kCore + row % 8 * 8 + column, value);
     }
   }
   __device__ __forceinline__ void store_value(int64_t slot, int64_t head, int i, float value) const {
     const int token = static_cast<int>(slot % kCacheBlockTokens);
-    const int fragment = i / 16 * 2 + token / 16;
-    store(value_block(slot / kCacheBlockTokens, head) + fragment * kFragment * planes, kFragment, cache_place(i % 16, token % 16),
-          value);
+    const int slice = i / kSlice, tiles = min_of(v_head_dim / 16 - slice * kSliceTiles, kSliceTiles);
+    uint16_t* half = value_block(slot / kCacheBlockTokens, head) +
+                     (slice * kSliceTiles * 2 + token / 16 * tiles) * kFragment * planes;
+    store(half + i % kSlice / 16 * kFragment, tiles * kFragment, cache_place(i % 16, token % 16), value);
   }
 };
 
 // A lane's share of a block's keys at their last step, which has eight columns; of 16 of the tokens.
 template <int planes>
 __device__ __forceinline__ uint4 last_key_fragment(const uint16_t* keys, int step, int half, int plane, int lane) {
-  const uint16_t* from = keys + step * 2 * planes * kFragment + (half * planes + plane) * kHalfFragment;
-  const uint2 v = *reinterpret_cast<const uint2*>(from + lane * 4);
+  const uint16_t* from = keys + step * 2 * planes * kFragment + (plane * 2 + half) * kHalfFragment;
+  const uint4 v = load_matrices(from + lane % 16 * 8);  // those of the other lanes are not asked for
   return make_uint4(v.x, 0, v.y, 0);
 }
 

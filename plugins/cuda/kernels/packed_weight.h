@@ -50,8 +50,6 @@ struct PackedWeight {
 
 // Whether scales belong to groups of columns, whose sums are folded in one after another, each block of 64 columns by itself.
 constexpr bool has_folds(Format format) { return format == Format::kInt4 || format == Format::kInt8 || format == Format::kE4M3; }
-// How many of them end in 64 columns.
-constexpr int folds_of_block(const PackedWeight& w) { return w.group < kBlockColumns ? kBlockColumns / w.group : 1; }
 
 // What becomes of a weight, on the host; it stays with the weight for read_row.
 struct PackPlan {

@@ -29,7 +29,7 @@ __host__ __device__ constexpr int prepared_block_bytes(const PackedWeight& w) {
 
 // Sums of x over folds of a tile and a block, in floats.
 __host__ __device__ constexpr int fold_sums_of_block(const PackedWeight& w) {
-  return w.min_offset == 0 ? 0 : folds_of_block(w) * kTokens;
+  return w.min_offset == 0 ? 0 : (w.group < kBlockColumns ? kBlockColumns / w.group : 1) * kTokens;
 }
 
 // In how many parts a block of a group of tiles comes.

@@ -41,6 +41,16 @@ __device__ __forceinline__ uint32_t transpose_8x8(uint32_t x) {
   return y;
 }
 
+// Four such matrices of a warp from shared memory, where each row is 16 bytes. Lane i names row i % 8 of matrix i / 8.
+__device__ __forceinline__ uint4 load_matrices(const void* row) {
+  uint4 v;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+  return v;
+}
+
 // Two floats rounded to nearest even, the first one in the low half.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t y;

@@ -89,6 +89,16 @@ namespace choral_cuda {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                \
   }
 
+// The same with A in shared memory, as core matrices too, whose "columns" are rows of A.
+#define CHORAL_PRODUCTS_OF_SHARED(name, kind)                                                                                  \
+  __device__ __forceinline__ void name(WarpgroupSums<float, 4>& c, uint64_t a, uint64_t b) {                                  \
+    CHORAL_WGMMA("wgmma.mma_async.sync.aligned.m64n32k16.f32." kind "." kind " {" CHORAL_16_SUMS "},%16,%17,1,1,1,0,0;"      \
+                 : CHORAL_4_TILES("+f")                                                                                       \
+                 : "l"(a), "l"(b));                                                                                           \
+  }
+CHORAL_PRODUCTS_OF_SHARED(wgmma_bf16, "bf16")
+CHORAL_PRODUCTS_OF_SHARED(wgmma_f16, "f16")
+
 CHORAL_PRODUCTS(wgmma_bf16, float, "+f", "wgmma.mma_async.sync.aligned.m64n", "k16.f32.bf16.bf16", ",1,1,1,0;")
 CHORAL_PRODUCTS(wgmma_f16, float, "+f", "wgmma.mma_async.sync.aligned.m64n", "k16.f32.f16.f16", ",1,1,1,0;")
 CHORAL_PRODUCTS(wgmma_s8, int32_t, "+r", "wgmma.mma_async.sync.aligned.m64n", "k32.s32.s8.s8", ",1;")
@@ -121,6 +131,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* shared) {
 #undef CHORAL_64_SUMS
 #undef CHORAL_128_SUMS
 #undef CHORAL_PRODUCTS
+#undef CHORAL_PRODUCTS_OF_SHARED
 
 }  // namespace choral_cuda
 #endif

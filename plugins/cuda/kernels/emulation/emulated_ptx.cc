@@ -53,6 +53,11 @@ struct Turned {
   uint32_t given, taken;
 };
 
+struct Loaded {
+  const void* row;
+  uint32_t words[4];
+};
+
 }  // namespace
 
 void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -84,6 +89,21 @@ uint32_t transpose_8x8(uint32_t x) {
       },
       &mine);
   return mine.taken;
+}
+
+uint4 load_matrices(const void* row) {
+  Loaded mine{row, {}};
+  cuda_emulation::meet(
+      [](void* const* lanes) {
+        for (int lane = 0; lane < kWarpLanes; ++lane) {
+          for (int matrix = 0; matrix < 4; ++matrix) {
+            const auto* words = static_cast<const uint32_t*>(static_cast<const Loaded*>(lanes[matrix * 8 + lane / 4])->row);
+            static_cast<Loaded*>(lanes[lane])->words[matrix] = words[lane % 4];
+          }
+        }
+      },
+      &mine);
+  return {mine.words[0], mine.words[1], mine.words[2], mine.words[3]};
 }
 
 }  // namespace choral_cuda

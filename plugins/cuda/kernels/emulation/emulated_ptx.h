@@ -13,6 +13,7 @@ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 void mma_s8(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 uint32_t transpose_8x8(uint32_t x);
+uint4 load_matrices(const void* row);
 
 inline uint32_t pack_bf16(float low, float high) { return to_bf16(low) | uint32_t{to_bf16(high)} << 16; }
 inline uint32_t pack_f16(float low, float high) { return to_f16(low) | uint32_t{to_f16(high)} << 16; }

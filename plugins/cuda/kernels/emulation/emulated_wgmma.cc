@@ -124,11 +124,11 @@ void add_products(WarpgroupSums<Sum, tiles>& c, const RowsOfA<Wide>& a, CoreMatr
   }
 }
 
-template <class Sum, class Wide, int elements, class Element, int tiles>
-void start(WarpgroupSums<Sum, tiles>& c, const uint32_t (&a)[4], uint64_t b) {
+// `add` makes the products, once they are waited for.
+template <class Sum, int tiles, class Add>
+void start_product(WarpgroupSums<Sum, tiles>& c, Add add) {
   AsyncProducts& products = own();
   if (!products.started) cuda_emulation::fail("wgmma without wgmma.fence behind what wrote its registers");
-  if (!CoreMatrices{b}.is_plain()) cuda_emulation::fail("wgmma: a descriptor with a swizzle or a base offset");
   cuda_emulation::expect_copies_shown();
   auto& sums = products.sums[&c];
   if (sums.empty()) {
@@ -136,12 +136,41 @@ void start(WarpgroupSums<Sum, tiles>& c, const uint32_t (&a)[4], uint64_t b) {
     std::memcpy(sums.data(), &c, sizeof c);
     std::memset(&c, 0xff, sizeof c);
   }
+  products.products.push_back(
+      {&c, products.group, [add](void* to) { add(*static_cast<WarpgroupSums<Sum, tiles>*>(to)); }});
+}
+
+void expect_plain(uint64_t descriptor) {
+  if (!CoreMatrices{descriptor}.is_plain()) cuda_emulation::fail("wgmma: a descriptor with a swizzle or a base offset");
+}
+
+template <class Sum, class Wide, int elements, class Element, int tiles>
+void start(WarpgroupSums<Sum, tiles>& c, const uint32_t (&a)[4], uint64_t b) {
+  expect_plain(b);
   auto rows = rows_of_warp<Wide, elements, Element>(a, b);
   const int lane = cuda_emulation::current_thread->lane;
-  products.products.push_back({&c, products.group, [rows = std::move(rows), b, lane](void* to) {
-                                 auto& true_sums = *static_cast<WarpgroupSums<Sum, tiles>*>(to);
-                                 add_products<Sum, Wide, elements, Element>(true_sums, *rows, CoreMatrices{b}, lane);
-                               }});
+  start_product<Sum>(c, [rows, b, lane](auto& sums) {
+    add_products<Sum, Wide, elements, Element>(sums, *rows, CoreMatrices{b}, lane);
+  });
+}
+
+// A in shared memory: the warp's sixteen rows of it.
+template <class Element, int tiles>
+void start_of_shared(WarpgroupSums<float, tiles>& c, uint64_t a, uint64_t b) {
+  expect_plain(a), expect_plain(b);
+  const int lane = cuda_emulation::current_thread->lane;
+  const int first_row = static_cast<int>(threadIdx.x) % kWarpgroup / kWarpLanes * 16;
+  start_product<float>(c, [a, b, lane, first_row](auto& sums) {
+    RowsOfA<double> rows(16, std::vector<double>(16));
+    for (int row = 0; row < 16; ++row) {
+      for (int k = 0; k < 16; ++k) {
+        uint32_t word;
+        std::memcpy(&word, CoreMatrices{a}.row(first_row + row, k / 8) + k % 8 / 2 * 4, sizeof word);
+        rows[row][k] = Element::of(word, k % 2);
+      }
+    }
+    add_products<float, double, 2, Element>(sums, rows, CoreMatrices{b}, lane);
+  });
 }
 
 }  // namespace
@@ -161,6 +190,9 @@ CHORAL_PRODUCTS(8)
 CHORAL_PRODUCTS(16)
 CHORAL_PRODUCTS(32)
 #undef CHORAL_PRODUCTS
+
+void wgmma_bf16(WarpgroupSums<float, 4>& c, uint64_t a, uint64_t b) { start_of_shared<Bf16Element>(c, a, b); }
+void wgmma_f16(WarpgroupSums<float, 4>& c, uint64_t a, uint64_t b) { start_of_shared<F16Element>(c, a, b); }
 
 void start_group() { own().started = true; }
 

@@ -19,6 +19,9 @@ CHORAL_PRODUCTS(16)
 CHORAL_PRODUCTS(32)
 #undef CHORAL_PRODUCTS
 
+void wgmma_bf16(WarpgroupSums<float, 4>& c, uint64_t a, uint64_t b);
+void wgmma_f16(WarpgroupSums<float, 4>& c, uint64_t a, uint64_t b);
+
 void start_group();
 void end_group();
 void wait_until_under_way(int groups);
