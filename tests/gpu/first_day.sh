@@ -108,8 +108,8 @@ peers() { step "torch" 90 python3 tests/gpu/peers.py; }
 
 counters() {
   local kernel
-  for kernel in narrow_kernel stream_kernel warpgroup_kernel attention_kernel prepare_planes_kernel lora_shrink; do
-    step "ncu $kernel" 60 ncu --clock-control none -k "regex:$kernel" -s 20 -c 2 --section SpeedOfLight --section Occupancy \
+  for kernel in narrow_kernel stream_kernel warpgroup_kernel attention_warpgroup_kernel prepare_planes_kernel lora_shrink; do
+    step "ncu $kernel" 60 ncu --clock-control none --kernel-name-base demangled -k "regex:$kernel" -s 20 -c 2 --section SpeedOfLight --section Occupancy \
       --section LaunchStats --section MemoryWorkloadAnalysis "$kit/bin/choral" bench --synthetic llama-1b --device "$device" --batch 1,32 \
       --prefill 1024 --steps 3 --adapters 32 --ranks 16
   done

@@ -171,8 +171,9 @@ cudaError_t launch_warpgroups(const Launch& launch, const choral_attention_args&
   if (warpgroups == 2 && ceil_div<int64_t>(a.rows, a.item_rows) * a.grid_y() < 2 * launch.sm_count) {
     return launch_warpgroups<Form, 1>(launch, args);
   }
-  const GridShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(a.most_items(), 1 << 16)), static_cast<unsigned>(a.grid_y())),
-                        dim3(warpgroups * kWarpgroup), Shape::kSharedBytes};
+  const GridShape shape{
+      dim3(static_cast<unsigned>(std::min<int64_t>(a.most_items(), 1 << 16)), static_cast<unsigned>(a.grid_y())),
+      dim3(warpgroups * kWarpgroup), Shape::kSharedBytes};
   return launch_kernel(attention_warpgroup_kernel<Form, warpgroups>, shape, launch, a);
 }
 

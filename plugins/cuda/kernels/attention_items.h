@@ -15,7 +15,7 @@ namespace choral_cuda {
 inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kColumns = 8;
 inline constexpr int kRangeTokens = 128, kRangeBlocks = kRangeTokens / kCacheBlockTokens;
-inline constexpr int kPartFloats = kSlice + 2;                    // of a column: largest score, sum, weighted values
+inline constexpr int kPartFloats = kSlice + 2;  // of a column: largest score, sum, weighted values
 
 // Sequences of one tile, or those of more.
 enum class Takes { kShort, kLong };

@@ -43,8 +43,8 @@ __device__ __forceinline__ void forget_values(uint4* rows, int head_dim, int cou
       rows[at] = make_uint4(v.x & mask, v.y & mask, v.z & mask, v.w & mask);
     } else {  // a row is an element's, of eight tokens
       const int token = at / (count / 2) * 16 + at / 8 % 2 * 8;
-      rows[at] = make_uint4(v.x & keep_two(token), v.y & keep_two(token + 2), v.z & keep_two(token + 4),
-                            v.w & keep_two(token + 6));
+      rows[at] =
+          make_uint4(v.x & keep_two(token), v.y & keep_two(token + 2), v.z & keep_two(token + 4), v.w & keep_two(token + 6));
     }
   }
 }
@@ -135,7 +135,8 @@ class AttentionRows {
       for (int pair = 0; pair <= planes; ++pair) {
         const uint32_t rows = q + (step * 2 + (pair == 1 ? 1 : 0)) * q_warps * kFragmentBytes;
         const uint32_t columns = keys + (step * planes + (pair == 2 ? 1 : 0)) * 2 * kFragmentBytes;
-        Pairs::start(scores_, core_matrices(rows, kCoreBytes, 2 * kCoreBytes), core_matrices(columns, kCoreBytes, 2 * kCoreBytes));
+        Pairs::start(scores_, core_matrices(rows, kCoreBytes, 2 * kCoreBytes),
+                     core_matrices(columns, kCoreBytes, 2 * kCoreBytes));
       }
     }
     end_group();

@@ -20,9 +20,7 @@ inline constexpr int kSliceTiles = 8, kSlice = 16 * kSliceTiles;        // of a 
 
 __device__ __forceinline__ int min_of(int a, int b) { return a < b ? a : b; }
 
-CHORAL_ANYWHERE int cache_place(int row, int column) {
-  return (row / 8 * 2 + column / 8) * kCore + row % 8 * 8 + column % 8;
-}
+CHORAL_ANYWHERE int cache_place(int row, int column) { return (row / 8 * 2 + column / 8) * kCore + row % 8 * 8 + column % 8; }
 
 struct CacheView {
   uint16_t* keys;
@@ -74,8 +72,8 @@ struct CacheView {
   __device__ __forceinline__ void store_value(int64_t slot, int64_t head, int i, float value) const {
     const int token = static_cast<int>(slot % kCacheBlockTokens);
     const int slice = i / kSlice, tiles = min_of(v_head_dim / 16 - slice * kSliceTiles, kSliceTiles);
-    uint16_t* half = value_block(slot / kCacheBlockTokens, head) +
-                     (slice * kSliceTiles * 2 + token / 16 * tiles) * kFragment * planes;
+    uint16_t* half =
+        value_block(slot / kCacheBlockTokens, head) + (slice * kSliceTiles * 2 + token / 16 * tiles) * kFragment * planes;
     store(half + i % kSlice / 16 * kFragment, tiles * kFragment, cache_place(i % 16, token % 16), value);
   }
 };

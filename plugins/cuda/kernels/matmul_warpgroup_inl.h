@@ -27,7 +27,7 @@ struct WarpgroupShape {
   static constexpr int kSlots = Operand::kScaled || kRowTiles == 2 ? 2 : token_tiles == 32 ? 3 : 4;
   static constexpr int kParts = parts_of_block(token_tiles, Operand::kXVectors == 4 ? 2 : 1);
   static constexpr uint32_t kTileBytes = Operand::kXVectors * kWarp * sizeof(uint4) / kParts;
-  static constexpr uint32_t kXBytes = token_tiles * kTileBytes;  // of a part
+  static constexpr uint32_t kXBytes = token_tiles * kTileBytes;                                                   // of a part
   static constexpr uint32_t kFoldSums = Operand::kScaled ? kStepsOfBlock / (fold == 0 ? 1 : fold) * kTokens : 0;  // of a tile
   static constexpr uint32_t kStageBytes = kXBytes + token_tiles * kFoldSums * sizeof(float);
   static constexpr int kSums = kRowTiles * token_tiles * 4;  // of a thread
@@ -153,8 +153,7 @@ __global__ void __launch_bounds__(kMatmulThreads, WarpgroupShape<Operand, fold, 
         if constexpr (Operand::kScaled) {  // each fold's sums are waited for, while the other warpgroup multiplies
 #pragma unroll
           for (int m = 0; m < kRowTiles; ++m) scales[m] = next_scales[m];
-          const auto* x_sums =
-              reinterpret_cast<const uint4*>(shared + part % kStages * Shape::kStageBytes + Shape::kXBytes);
+          const auto* x_sums = reinterpret_cast<const uint4*>(shared + part % kStages * Shape::kStageBytes + Shape::kXBytes);
 #pragma unroll
           for (int step = 0; step < kStepsOfBlock; step += fold) {
             sums.template start_steps<fold, kStepsOfBlock>(ahead[slot], stage_of(part), step);

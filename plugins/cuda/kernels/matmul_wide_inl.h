@@ -97,9 +97,7 @@ __global__ void __launch_bounds__(kMatmulThreads) wide_kernel(const __grid_const
         [&](int n, int vector) {
           return stage[Shape::kWeightVectors + ((warp_token_tile + n) * Operand::kXVectors + vector) * kWarp + lane];
         },
-        [&](int n, int fold) {
-          return fold_sums_at(stage + kSumsAt, (warp_token_tile + n) * places.groups_of_block + fold);
-        });
+        [&](int n, int fold) { return fold_sums_at(stage + kSumsAt, (warp_token_tile + n) * places.groups_of_block + fold); });
     if (--left > 0 && block + 1 < w.blocks) continue;
     left = w.section_blocks;
 #pragma unroll

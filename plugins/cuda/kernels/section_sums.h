@@ -113,8 +113,7 @@ struct SectionSums {
       for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          acc[m][n][i] =
-              fmaf(i < 2 ? scales[m].min[at].x : scales[m].min[at].y, i % 2 == 0 ? x_sum.x : x_sum.y, acc[m][n][i]);
+          acc[m][n][i] = fmaf(i < 2 ? scales[m].min[at].x : scales[m].min[at].y, i % 2 == 0 ? x_sum.x : x_sum.y, acc[m][n][i]);
         }
       }
     }

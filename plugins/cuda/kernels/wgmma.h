@@ -90,11 +90,11 @@ namespace choral_cuda {
   }
 
 // The same with A in shared memory, as core matrices too, whose "columns" are rows of A.
-#define CHORAL_PRODUCTS_OF_SHARED(name, kind)                                                                                  \
-  __device__ __forceinline__ void name(WarpgroupSums<float, 4>& c, uint64_t a, uint64_t b) {                                  \
-    CHORAL_WGMMA("wgmma.mma_async.sync.aligned.m64n32k16.f32." kind "." kind " {" CHORAL_16_SUMS "},%16,%17,1,1,1,0,0;"      \
-                 : CHORAL_4_TILES("+f")                                                                                       \
-                 : "l"(a), "l"(b));                                                                                           \
+#define CHORAL_PRODUCTS_OF_SHARED(name, kind)                                                                           \
+  __device__ __forceinline__ void name(WarpgroupSums<float, 4>& c, uint64_t a, uint64_t b) {                            \
+    CHORAL_WGMMA("wgmma.mma_async.sync.aligned.m64n32k16.f32." kind "." kind " {" CHORAL_16_SUMS "},%16,%17,1,1,1,0,0;" \
+                 : CHORAL_4_TILES("+f")                                                                                 \
+                 : "l"(a), "l"(b));                                                                                     \
   }
 CHORAL_PRODUCTS_OF_SHARED(wgmma_bf16, "bf16")
 CHORAL_PRODUCTS_OF_SHARED(wgmma_f16, "f16")

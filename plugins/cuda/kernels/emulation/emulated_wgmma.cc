@@ -136,8 +136,7 @@ void start_product(WarpgroupSums<Sum, tiles>& c, Add add) {
     std::memcpy(sums.data(), &c, sizeof c);
     std::memset(&c, 0xff, sizeof c);
   }
-  products.products.push_back(
-      {&c, products.group, [add](void* to) { add(*static_cast<WarpgroupSums<Sum, tiles>*>(to)); }});
+  products.products.push_back({&c, products.group, [add](void* to) { add(*static_cast<WarpgroupSums<Sum, tiles>*>(to)); }});
 }
 
 void expect_plain(uint64_t descriptor) {
@@ -149,9 +148,8 @@ void start(WarpgroupSums<Sum, tiles>& c, const uint32_t (&a)[4], uint64_t b) {
   expect_plain(b);
   auto rows = rows_of_warp<Wide, elements, Element>(a, b);
   const int lane = cuda_emulation::current_thread->lane;
-  start_product<Sum>(c, [rows, b, lane](auto& sums) {
-    add_products<Sum, Wide, elements, Element>(sums, *rows, CoreMatrices{b}, lane);
-  });
+  start_product<Sum>(
+      c, [rows, b, lane](auto& sums) { add_products<Sum, Wide, elements, Element>(sums, *rows, CoreMatrices{b}, lane); });
 }
 
 // A in shared memory: the warp's sixteen rows of it.
