@@ -199,13 +199,11 @@ TEST_P(AttentionTest, ADevicesSizeIsAMatterOfSpeed) {
 }
 
 // Prompts of several blocks and of one, of which a warpgroup has few rows or none that see a block; beside rows that are alone.
-TEST_P(AttentionTest, WarpgroupsGiveTheBitsOfWarps) {
+class AttentionByWarpgroupsTest : public AttentionTest {};
+
+TEST_P(AttentionByWarpgroupsTest, HasTheBitsOfWarps) {
   if (!device_has_wgmma()) GTEST_SKIP() << "no device of compute capability 9.0";
-  const Shape& shape = GetParam();
-  if ((shape.head_dim != 64 && shape.head_dim != 128) || shape.in_keys || shape.softcap > 0) {
-    GTEST_SKIP() << "a form that the kernel on wgmma leaves to the other";
-  }
-  World world(shape, {290, 40, 75, 301});
+  World world(GetParam(), {290, 40, 75, 301});
   const std::vector<Piece> pieces{{0, 0, 290}, {1, 38, 2}, {2, 30, 45}, {3, 300, 1}, {3, 250, 50}};
   const TestMatrix wanted = world.attend(pieces);
   world.has_wgmma = true;
@@ -229,12 +227,19 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{"everything", 4, 2, 16, 16, CHORAL_F16, false, 70, 3.0f, true}, Shape{"narrow_values", 4, 2, 16, 8},
                       Shape{"wide_values", 4, 2, 16, 32}, Shape{"values_in_keys", 4, 2, 16, 11, CHORAL_F32, true},
                       Shape{"latent", 16, 1, 176, 160, CHORAL_BF16, true}, Shape{"heads_of_24", 4, 2, 24, 24, CHORAL_F16},
-                      Shape{"heads_of_8", 2, 2, 8, 8}, Shape{"heads_of_128", 8, 2, 128, 128, CHORAL_BF16},
-                      Shape{"full_heads_of_128", 4, 2, 128, 128, CHORAL_F32, false, 45, 0.0f, true},
-                      Shape{"heads_of_64", 6, 2, 64, 64, CHORAL_F16}, Shape{"full_heads_of_64", 9, 1, 64, 64},
-                      Shape{"heads_of_192", 2, 2, 192, 128}, Shape{"heads_of_256", 2, 1, 256, 256, CHORAL_F16, false, 200},
+                      Shape{"heads_of_8", 2, 2, 8, 8}, Shape{"heads_of_192", 2, 2, 192, 128},
+                      Shape{"heads_of_256", 2, 1, 256, 256, CHORAL_F16, false, 200},
                       Shape{"values_in_keys_of_40", 4, 1, 40, 37, CHORAL_F32, true}),
     [](const auto& info) { return info.param.name; });
+
+const Shape kOfWarpgroups[] = {{"heads_of_128", 8, 2, 128, 128, CHORAL_BF16},
+                               {"full_heads_of_128", 4, 2, 128, 128, CHORAL_F32, false, 45, 0.0f, true},
+                               {"heads_of_64", 6, 2, 64, 64, CHORAL_F16},
+                               {"full_heads_of_64", 9, 1, 64, 64}};
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionByWarpgroupsTest, ::testing::ValuesIn(kOfWarpgroups),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(OfWarpgroups, AttentionTest, ::testing::ValuesIn(kOfWarpgroups),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(AttentionFaults, BlocksThatAreNotThere) {
   World world(Shape{}, {40, 40});
@@ -251,6 +256,19 @@ TEST(AttentionFaults, BlocksThatAreNotThere) {
   Fault fault = kNoFault;
   world.attend({{1, 100, 1}}, &fault);  // more tokens than the table has blocks
   EXPECT_EQ(fault, kBlockBeyond);
+}
+
+TEST(AttentionFaults, BlocksOfPromptsThatAreNotThere) {
+  World world(kOfWarpgroups[2], {70, 40});
+  world.has_wgmma = device_has_wgmma();
+  const TestMatrix good = world.attend({{0, 0, 70}, {1, 0, 40}});
+  for (const int32_t bad : {-1, 1000}) {
+    world.block_ids()[1] = bad;
+    Fault fault = kNoFault;
+    const TestMatrix out = world.attend({{0, 0, 70}, {1, 0, 40}}, &fault);
+    EXPECT_EQ(fault, kBlockBeyond);
+    for (int64_t i = 70; i < 110; ++i) EXPECT_TRUE(same_bits(out.row(i), good.row(i))) << i;
+  }
 }
 
 TEST(WriteKv, SkipsNegativeSlotsAndReportsThoseBeyond) {
