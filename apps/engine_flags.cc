@@ -104,7 +104,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--activations", o.activations,
          "what weights meet: auto (as the checkpoint says, else x in full), 16bit (of x, on a device), int8 (of integer weights)",
          "NAME");
-  option("--kv-cache-dtype", o.kv_cache_dtype, "KV cache: auto (float32), float32, bfloat16, float16, int8", "TYPE");
+  option("--kv-cache-dtype", o.kv_cache_dtype, "KV cache: auto (float16), float32 (exact), bfloat16, float16, int8", "TYPE");
   option("--kv-cache-memory", flags.kv_cache_memory, "KV cache, e.g. 512M or 2G (by free memory)", "SIZE");
   option("-c,--max-model-len,--ctx-size", o.max_model_len, "longest prompt and answer together (the model's)", "N");
   option("--max-num-seqs", o.max_num_seqs, "answers computed at the same time (64)", "N");

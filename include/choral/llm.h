@@ -92,7 +92,7 @@ struct EngineOptions {
   // The x that weights are multiplied with: auto (as the checkpoint says, else in full) | 16bit (rounded, on devices) | int8 (for
   // integer weights: faster)
   std::string activations = "auto";
-  std::string kv_cache_dtype = "auto";  // auto (float32: exact) | float32 | bfloat16 | float16 | int8
+  std::string kv_cache_dtype = "auto";  // auto (float16) | float32 (exact) | bfloat16 | float16 | int8
   std::string device = "auto";          // auto: the best usable plug-in, else the CPU | cpu | a plug-in's name
   // Errors: a fallback to another device or provider, and an adapter of another base.
   bool strict = false;

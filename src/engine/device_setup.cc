@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/kv_pool.h"
 
 namespace choral::engine {
 namespace {
@@ -14,7 +15,7 @@ using platform::PlatformConfig;
 
 constexpr std::string_view kOwnWorker = "worker";
 
-PlatformConfig config_of(const EngineOptions& options, const std::string& architecture, int threads) {
+PlatformConfig config_of(const EngineOptions& options, DType kv_dtype, const std::string& architecture, int threads) {
   return {.threads = threads,
           .max_num_seqs = options.max_num_seqs,
           .max_num_batched_tokens = options.max_num_batched_tokens,
@@ -22,7 +23,7 @@ PlatformConfig config_of(const EngineOptions& options, const std::string& archit
           .architecture = architecture,
           .dtype = options.dtype,
           .quantization = options.quantization,
-          .kv_cache_dtype = options.kv_cache_dtype == "auto" ? "float32" : options.kv_cache_dtype,
+          .kv_cache_dtype = std::string(dtype_name(kv_dtype)),
           .worker_cls = options.worker_cls,
           .scheduler = options.scheduling_policy,
           .custom_ops = options.custom_ops,
@@ -81,7 +82,8 @@ Status adapt_patch(const Platform& platform, PlatformConfig& config, ModelForms&
 Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, EngineOptions& options, const std::string& architecture,
                                 ThreadPool& pool) {
   DeviceSetup setup{.platform = std::move(platform), .session = nullptr, .forms = {}, .notes = {}};
-  const PlatformConfig asked = config_of(options, architecture, pool.size());
+  CHORAL_TRY(const DType kv_dtype, parse_kv_dtype(options.kv_cache_dtype));
+  const PlatformConfig asked = config_of(options, kv_dtype, architecture, pool.size());
   PlatformConfig config = asked;
   CHORAL_RETURN_IF_ERROR(setup.platform->check_and_update_config(config));
   EngineOptions updated = options;

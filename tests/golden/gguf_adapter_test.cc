@@ -42,6 +42,7 @@ struct Answers {
 Answers answers(const fs::path& model, const fs::path& tokenizer, const fs::path& adapter) {
   auto llm = LLM::load({.model = model.string(),
                         .tokenizer = tokenizer.string(),
+                        .kv_cache_dtype = "float32",
                         .device = test_device(),
                         .threads = 2,
                         .adapters = {{"it", adapter.string()}}});

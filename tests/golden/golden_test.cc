@@ -75,6 +75,7 @@ void check_model(EngineOptions options, const std::string& goldens_file, const s
   ASSERT_FALSE(adapters.empty());
   for (const auto& name : adapters) options.adapters.push_back({name, adapters_folder + "/" + name});
   options.device = test_device();
+  options.kv_cache_dtype = "float32";  // goldens are exact
   auto llm = LLM::load(options);
   ASSERT_TRUE(llm.ok()) << llm.status().to_string();
   const auto plain = answer(**llm, goldens, 0), guessing = answer(**llm, goldens, SpeculationStats::kMostGuessed);

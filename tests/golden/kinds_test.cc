@@ -112,7 +112,7 @@ double first_step_difference(const std::vector<RequestOutput>& a, const std::vec
 
 // With the adapter that lies in `adapter_path`, called "it"; none where this is empty. Null when it does not load.
 std::unique_ptr<LLM> load(const fs::path& model, const std::string& adapter_path, const char* speculative = "ngram") {
-  EngineOptions options{.model = model.string(), .device = test_device(), .threads = 2};
+  EngineOptions options{.model = model.string(), .kv_cache_dtype = "float32", .device = test_device(), .threads = 2};
   options.speculative = speculative;
   if (!adapter_path.empty()) options.adapters.push_back({"it", adapter_path});
   auto llm = LLM::load(options);

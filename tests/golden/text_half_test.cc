@@ -40,6 +40,7 @@ WeightSet renamed(const WeightSet& weights, std::string_view before, std::string
 std::vector<RequestOutput> answers(const fs::path& model, const fs::path& adapter, const fs::path& tokenizer) {
   auto llm = LLM::load({.model = model.string(),
                         .tokenizer = tokenizer.string(),
+                        .kv_cache_dtype = "float32",
                         .device = test_device(),
                         .threads = 2,
                         .adapters = {{"it", adapter.string()}}});

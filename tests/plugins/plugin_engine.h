@@ -29,6 +29,7 @@ class PluginTest : public ::testing::Test {
   static EngineOptions options(const std::string& device, const std::string& model = "tiny-qwen3") {
     auto options = engine::tiny_options(model);
     options.device = device;
+    options.kv_cache_dtype = "float32";  // as it is compared with the CPU's
     return options;
   }
   static std::unique_ptr<LLM> load(const EngineOptions& options) { return engine::load_or_die(options); }
