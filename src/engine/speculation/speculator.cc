@@ -9,10 +9,10 @@ namespace {
 
 constexpr double kLeastGain = 1.02;  // of tokens a second: less is not worth a doubt
 
-// A form of the answer and the end of thoughts say with each token what may follow it.
-bool may_guess(const EngineRequest& request) {
-  return !request.sits_out && request.remaining() == 1 && request.output_count() > 0 && request.grammar == nullptr &&
-         !request.thoughts && request.max_length - request.token_count() > 1;
+// A form of the answer and the end of thoughts say with each token what may follow it; beams go on from one another.
+bool may_guess(EngineRequest& request) {
+  return !request.sits_out && request.answering().beams == nullptr && request.remaining() == 1 && request.output_count() > 0 &&
+         request.grammar == nullptr && !request.thoughts && request.max_length - request.token_count() > 1;
 }
 
 }  // namespace
