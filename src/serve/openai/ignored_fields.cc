@@ -14,7 +14,6 @@ constexpr std::string_view kCache = "prompts are found in the cache by their tok
 constexpr std::string_view kGuess = "how many tokens are guessed ahead is for the server to choose; the answer is the same";
 constexpr std::string_view kModerated = "nothing is moderated";
 constexpr std::string_view kSpaces = "texts are decoded as the model's own tokenizer file says";
-constexpr std::string_view kBeams = "it is of beam search, which `use_beam_search` asks for";
 constexpr std::string_view kIds = "the header X-Request-Id names a request";
 constexpr std::string_view kAtOnce = "each piece is sent when it is there";
 constexpr std::string_view kTold = "it is always told";
@@ -41,8 +40,6 @@ constexpr std::array kIgnoredFields{
     IgnoredField{"speculative.p_min", because::kGuess},
     IgnoredField{"moderation", because::kModerated},
     IgnoredField{"spaces_between_special_tokens", because::kSpaces},
-    IgnoredField{"length_penalty", because::kBeams},
-    IgnoredField{"early_stopping", because::kBeams},
     IgnoredField{"session_id", because::kIds},
     IgnoredField{"request_id", because::kIds},
     IgnoredField{"stream_interval", because::kAtOnce},
