@@ -82,6 +82,11 @@ void add_adapter_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& option
   app.add_flag_callback(
          "--no-lora-bias", [&options] { options.lora_bias = false; }, "refuse adapters that bring biases")
       ->group(kGroup);
+  app.add_option("--draft-lora", flags.drafts,
+                 "an adapter of the draft model, with which it guesses for adapter NAME's requests; may be repeated")
+      ->type_name("NAME=PATH")
+      ->allow_extra_args(false)
+      ->group(kGroup);
   option("--adapter-generations", options.generations_alive,
          "contents of a name that can be asked for, the earlier ones as NAME@GENERATION (1)", "N");
   option("--adapter-memory", flags.memory, "for adapters in memory, e.g. 512M (a quarter of what is free)", "SIZE");
@@ -112,7 +117,8 @@ std::vector<std::string> unnamed_adapters(const AdapterFlags& flags) {
 }
 
 Status put_adapters(const AdapterFlags& flags, EngineOptions& options) {
-  const auto take = [&options](std::string_view flag, const std::vector<std::string>& texts) -> Status {
+  const auto take = [&options](std::string_view flag, const std::vector<std::string>& texts,
+                               std::vector<AdapterSpec>& specs) -> Status {
     for (const auto& text : texts) {
       CHORAL_TRY(auto spec, parse_adapter_spec(text).while_(flag));
       auto found = io::resolve_adapter(spec.path);
@@ -124,16 +130,17 @@ Status put_adapters(const AdapterFlags& flags, EngineOptions& options) {
       if (found.status().code() == Code::kNotFound && spec.path.size() < text.size() && io::resolve_adapter(text).ok())
         return not_found("{}: adapter '{}' has no {}; if {} is a path, write ./{}", flag, spec.name, spec.path, text, text);
       CHORAL_TRY(spec.path, std::move(found).while_(fmt::format("{}: adapter '{}'", flag, spec.name)));
-      for (const auto& other : options.adapters) {
+      for (const auto& other : specs) {
         if (other.name == spec.name)
           return invalid_argument("{}: '{}' is given twice, as {} and {}", flag, spec.name, other.path, spec.path);
       }
-      options.adapters.push_back(std::move(spec));
+      specs.push_back(std::move(spec));
     }
     return {};
   };
-  CHORAL_RETURN_IF_ERROR(take("--lora", flags.loras));
-  CHORAL_RETURN_IF_ERROR(take("--lora-modules", flags.modules));
+  CHORAL_RETURN_IF_ERROR(take("--lora", flags.loras, options.adapters));
+  CHORAL_RETURN_IF_ERROR(take("--lora-modules", flags.modules, options.adapters));
+  CHORAL_RETURN_IF_ERROR(take("--draft-lora", flags.drafts, options.draft_adapters));
   if (!flags.memory.empty()) {
     CHORAL_TRY(options.adapter_memory_bytes, parse_size(flags.memory).while_("--adapter-memory"));
     if (options.adapter_memory_bytes == 0) return invalid_argument("--adapter-memory: 0 bytes hold no adapter");

@@ -20,6 +20,7 @@ using lora::kBaseName;
 struct AdapterFlags {
   std::vector<std::string> loras;    // --lora
   std::vector<std::string> modules;  // --lora-modules
+  std::vector<std::string> drafts;   // --draft-lora
   std::string memory;
 };
 

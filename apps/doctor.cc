@@ -180,6 +180,8 @@ void add_doctor(CLI::App& app, Command& command) {
   sub->add_option("--device", flags->engine.options.device, "auto, cpu, a plug-in's name, or NAME:1 for its second device")
       ->type_name("NAME");
   sub->add_flag("--require-device", flags->engine.options.require_device, "no CPU in its place when no plug-in works");
+  sub->add_option("--draft-model,--model-draft", flags->engine.options.draft_model, "that guesses tokens beside MODEL")
+      ->type_name("MODEL");
   sub->add_option("--chat-template", flags->engine.chat_template_file, "a Jinja file instead of the model's")->type_name("FILE");
   sub->add_flag("-q,--quiet", flags->engine.quiet, "no progress");
   sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });

@@ -213,6 +213,7 @@ std::string all_json(const Server& s, const PlanFlags& f, const Answer& a) {
                   {{"weight_bytes", s.model.weight_bytes},
                    {"kv_cache_bytes", s.model.kv_bytes},
                    {"kv_cache_tokens", s.model.kv_tokens},
+                   {"draft_model_bytes", s.model.draft_bytes},
                    {"adapters_with_room", s.limits.adapters}}},
                  {"most_requests_per_s", a.most_requests_per_s},
                  {"slo_ttft_s", f.slo_ttft_s},
@@ -259,6 +260,8 @@ std::string all_text(const Server& s, const PlanFlags& f, const Answer& a) {
   lines += fmt::format("\nmemory of each server: weights {}, KV cache {} ({} tokens{})", size_text(s.model.weight_bytes),
                        size_text(s.model.kv_bytes), s.model.kv_tokens,
                        a.homes.keeps_up ? fmt::format(", {:.0f} in use", a.homes.kv_tokens) : "");
+  if (s.model.draft_bytes > 0)
+    lines += fmt::format(", draft model {}, which guesses nothing in these figures", size_text(s.model.draft_bytes));
   if (t.adapters > 0) {
     lines += fmt::format(", room for {} adapters{}", s.limits.adapters,
                          s.limits.adapters >= t.adapters ? ", which is all of them" : "");

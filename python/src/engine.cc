@@ -91,6 +91,11 @@ nb::dict stats_of(const EngineStats& stats) {
   out["corrupted"] = stats.corrupted;
   out["guessed_tokens"] = stats.speculation.guessed;
   out["right_guesses"] = stats.speculation.right;
+  out["draft_guessed_tokens"] = stats.speculation.draft_guessed;
+  out["draft_right_guesses"] = stats.speculation.draft_right;
+  out["draft_steps"] = stats.speculation.draft_steps;
+  out["draft_seconds"] = stats.speculation.draft_seconds;
+  out["draft_failed"] = stats.speculation.draft_failed;
   out["prefix_query_tokens"] = stats.prefix_query_tokens;
   out["prefix_hit_tokens"] = stats.prefix_hit_tokens;
   out["kv_blocks_total"] = stats.kv_blocks_total;

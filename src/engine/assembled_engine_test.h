@@ -15,9 +15,11 @@ class AssembledEngine {
  public:
   using MakeExecutor = std::function<std::unique_ptr<Executor>(EngineOptions& options, const ModelFiles& files)>;
 
+  using MakeDraft = std::function<std::unique_ptr<DraftModel>(const ExecutorFacts& target)>;
+
   AssembledEngine(EngineOptions options, const MakeExecutor& make_executor, Clock clock = now_s,
                   MakeGrammarCompiler make_grammar_compiler = RequestReader::the_grammar_compiler,
-                  const MaskLimits& mask_limits = {}) {
+                  const MaskLimits& mask_limits = {}, const MakeDraft& make_draft = {}) {
     auto files = open_model_files(options);
     CHORAL_CHECK(files.ok(), files.status().message());
     auto executor = make_executor(options, *files);
@@ -43,8 +45,11 @@ class AssembledEngine {
     const EngineLimits limits{
         .adapter_budget_bytes = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : int64_t{1} << 30,
         .max_waiting_tokens = options.max_waiting_tokens,
-        .speculates = options.speculative != "off"};
-    core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, limits, std::move(clock), mask_limits);
+        .most_guessed = options.speculative == "off" ? 0 : options.most_guessed,
+        .traffic_bytes = options.speculative == "traffic" ? options.traffic_memory_bytes : 0};
+    auto draft = make_draft ? make_draft(facts) : nullptr;
+    core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, limits, std::move(clock), mask_limits,
+                                         std::move(draft));
     CHORAL_CHECK(core_->start().ok(), "the engine's thread starts");
   }
 

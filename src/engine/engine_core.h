@@ -33,16 +33,19 @@ namespace choral::engine {
 struct EngineLimits {
   int64_t adapter_budget_bytes = 0;
   int64_t most_adapters = lora::kAnyNumber;
-  int64_t max_waiting_tokens = 0;  // of prompts; 0 = none
-  int32_t kv_event_batches = 0;    // that wait to be read; 0: no journal is kept
-  bool speculates = true;          // tokens are guessed, where the model has no states
+  int64_t max_waiting_tokens = 0;                   // of prompts; 0 = none
+  int32_t kv_event_batches = 0;                     // that wait to be read; 0: no journal is kept
+  int32_t most_guessed = Speculator::kMostGuessed;  // tokens of an answer in a step; 0: none
+  int64_t traffic_bytes = 0;  // for what ended answers said, where tokens are guessed from it; 0: they are not
 };
 
 class EngineCore {
  public:
-  // `registry` gives the adapters that requests name. Nothing happens before start().
+  // `registry` gives the adapters that requests name; `draft` guesses tokens (null: there is none). Nothing happens before
+  // start().
   EngineCore(std::unique_ptr<Executor> executor, const sched::SchedulerConfig& config, std::shared_ptr<AdapterRegistry> registry,
-             const EngineLimits& limits, Clock clock = now_s, const MaskLimits& mask_limits = {});
+             const EngineLimits& limits, Clock clock = now_s, const MaskLimits& mask_limits = {},
+             std::unique_ptr<DraftModel> draft = nullptr);
   ~EngineCore() { stop(); }
 
   // Starts the engine's thread, once.
@@ -66,6 +69,7 @@ class EngineCore {
   // At once.
   EngineHeartbeat heartbeat() const { return heartbeat_.now(); }
   EngineActivity activity() const;
+  int32_t most_guessed() const { return speculator_.most_guessed(); }
   // As of the last step.
   EngineStats stats() const;
   // LLM says what they do.

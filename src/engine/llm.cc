@@ -1,16 +1,20 @@
 // The public LLM: loads, then joins the caller's side (RequestReader) and the engine's side (EngineCore).
 #include "choral/llm.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <list>
 #include <span>
 
 #include "base/out_of_memory.h"
+#include "base/size_text.h"
 #include "base/system_error.h"
 #include "engine/engine_core.h"
 #include "engine/options_check.h"
 #include "engine/request_reader.h"
 #include "engine/sampling_check.h"
+#include "engine/speculation/draft_loader.h"
+#include "engine/speculation/speculation_choice.h"
 #include "engine/stated_sampling.h"
 #include "engine/uniproc_executor.h"
 #include "quant/quant_config.h"
@@ -162,8 +166,11 @@ class Engine : public LLM {
  private:
   TokenizerVocabulary of_base() const { return {files_.tokenizer, info_.vocab_size}; }
   Result<AdmittedRequest> read(Request request);
+  Result<std::optional<LoadedDraft>> load_draft(const SpeculationChoice& speculation, const EngineOptions& options);
   Status load_adapters(const EngineOptions& options);
   void describe(const ExecutorFacts& facts);
+  void describe_guesses();
+  void describe(const LoadedDraft& draft);
 
   ModelFiles files_;
   ModelInfo info_;
@@ -209,6 +216,12 @@ Status check_adapter_root(const std::string& root) {
   return error ? system_error(error.value(), "--adapter-root: cannot read " + root) : Status();
 }
 
+// Of the model that is guessed for.
+Status check_can_use_drafts(const ExecutorFacts& facts) {
+  if (facts.head.kind != models::HeadKind::kTokens) return unsupported("the model gives no text, so there is nothing to guess");
+  return {};
+}
+
 Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   auto engine = std::make_unique<Engine>();
   CHORAL_RETURN_IF_ERROR(check_options(options));
@@ -218,10 +231,20 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   if (options.platform == nullptr) CHORAL_RETURN_IF_ERROR(quant::check_quantization(options.quantization));
   if (options.on_progress) options.on_progress({"open", options.model, 0});
   CHORAL_TRY(engine->files_, open_model_files(options));
-  CHORAL_TRY(std::unique_ptr<Executor> executor, UniprocExecutor::load(options, engine->files_));
+  CHORAL_TRY(const SpeculationChoice speculation, speculation_choice(options));
+  CHORAL_TRY(auto draft, engine->load_draft(speculation, options));
+  CHORAL_TRY(std::unique_ptr<Executor> executor,
+             UniprocExecutor::load(options, engine->files_, draft ? draft->executor->worker().pool() : nullptr,
+                                   draft ? draft->memory : DraftMemory()));
   engine->files_.location.gguf.reset();  // all is read, and its vocabulary is large
   const ExecutorFacts& facts = executor->facts();
   engine->describe(facts);
+  std::unique_ptr<DraftModel> draft_model;
+  if (draft) {
+    CHORAL_RETURN_IF_ERROR(check_can_use_drafts(facts).while_(fmt::format("--draft-model {}", speculation.draft_model)));
+    engine->describe(*draft);
+    draft_model = std::move(*draft).start(facts.vocab_size);
+  }
   CHORAL_TRY(engine->info_.class_labels, class_labels(engine->files_.config, facts.head.classes));
   CHORAL_TRY(const auto scheduler, scheduler_config(options, facts));
   CHORAL_TRY(engine->reader_, RequestReader::make(engine->files_, {.vocab = static_cast<int32_t>(engine->info_.vocab_size),
@@ -253,12 +276,24 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens,
                             .kv_event_batches = options.kv_event_batches,
-                            .speculates = options.speculative != "off"};
-  engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits);
+                            .most_guessed = speculation.guesses ? options.most_guessed : 0,
+                            .traffic_bytes = speculation.keeps_traffic ? options.traffic_memory_bytes : 0};
+  if (limits.traffic_bytes > 0)
+    engine->info_.notes.push_back(
+        fmt::format("ended answers: up to {} of them are kept to guess from", size_text(limits.traffic_bytes)));
+  engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits, now_s, MaskLimits(),
+                                               std::move(draft_model));
+  engine->describe_guesses();
   CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
   return std::unique_ptr<LLM>(std::move(engine));
+}
+
+Result<std::optional<LoadedDraft>> Engine::load_draft(const SpeculationChoice& speculation, const EngineOptions& options) {
+  if (speculation.draft_model.empty()) return std::optional<LoadedDraft>();
+  CHORAL_TRY(auto draft, engine::load_draft(options, files_));
+  return std::optional<LoadedDraft>(std::move(draft));
 }
 
 Status Engine::load_adapters(const EngineOptions& options) {
@@ -302,6 +337,18 @@ void Engine::describe(const ExecutorFacts& facts) {
   } else if (files_.pooling->pooling == Pooling::kMean) {
     info_.notes.push_back("embeddings are the mean of all tokens, as 1_Pooling/config.json says");
   }
+}
+
+void Engine::describe_guesses() { info_.most_guessed = info_.gives_text ? core_->most_guessed() : 0; }
+
+// Without what is so of the model too: its device, and the like.
+void Engine::describe(const LoadedDraft& draft) {
+  auto& notes = info_.notes;
+  std::vector<std::string> own = draft.notes;
+  for (const auto& note : draft.executor->facts().notes) {
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) own.push_back("draft model: " + note);
+  }
+  notes.insert(notes.end(), own.begin(), own.end());
 }
 
 Result<AdmittedRequest> Engine::read(Request request) {

@@ -55,7 +55,8 @@ std::string limit_note(const MachineMemory& machine) {
 }
 
 std::string MemoryPlan::text() const {
-  const auto weights = fmt::format("weights {}", size_text(weight_bytes)),
+  const auto weights = fmt::format("{}weights {}", draft.bytes > 0 ? fmt::format("draft model {}, ", size_text(draft.bytes)) : "",
+                                   size_text(weight_bytes)),
              cache = fmt::format("KV cache {}", size_text(kv.bytes)),
              adapters = fmt::format("{}adapters up to {}, of {} free{}",
                                     kv.state_bytes > 0 ? fmt::format("states {}, ", size_text(kv.state_bytes)) : "",
@@ -73,12 +74,13 @@ Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t 
   const DeviceShare& device = wishes.device;
   if (!device.has_weights) CHORAL_RETURN_IF_ERROR(check_weights(wishes, machine, "this machine"));
   if (device.says_memory()) CHORAL_RETURN_IF_ERROR(check_weights(wishes, device.memory, "the device"));
-  const int64_t here = left_of(machine, device.has_weights ? 0 : wishes.weight_bytes);
-  const int64_t there = left_of(device.memory, wishes.weight_bytes);
+  const int64_t taken = wishes.weight_bytes + wishes.draft.bytes - wishes.draft.taken_bytes;
+  const int64_t here = left_of(machine, device.has_weights ? 0 : taken);
+  const int64_t there = left_of(device.memory, taken);
   const bool is_kv_there = device.says_memory() && device.keeps_kv;
   wishes.kv.default_bytes = is_kv_there ? there / 4 * 3 : std::min(here / 4, kMostForKv);
   wishes.kv.most_state_bytes = here / 4;
-  MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .machine = machine, .device = device};
+  MemoryPlan plan{.weight_bytes = wishes.weight_bytes, .machine = machine, .device = device, .draft = wishes.draft};
   CHORAL_TRY(plan.kv, plan_kv_pool(layers, model_positions, kv_dtype, wishes.kv));
   plan.adapter_bytes = wishes.adapter_bytes > 0 ? wishes.adapter_bytes : std::min(here / 4, kMostForAdapters);
   const int64_t kept_here = plan.adapter_bytes + plan.kv.state_bytes;
@@ -95,7 +97,7 @@ int64_t text_positions(const models::Model& model, const EngineOptions& options)
 }
 
 Result<MemoryPlan> plan_model_memory(const models::Model& model, const EngineOptions& options, platform::Session& session,
-                                     DType kv_dtype, int64_t expected_bytes) {
+                                     DType kv_dtype, int64_t expected_bytes, const DraftMemory& draft) {
   const auto layers = model.kv_shapes();
   MemoryWishes wishes{.weight_bytes = expected_bytes,
                       .adapter_bytes = options.adapter_memory_bytes,
@@ -104,7 +106,8 @@ Result<MemoryPlan> plan_model_memory(const models::Model& model, const EngineOpt
                              .max_num_batched_tokens = options.max_num_batched_tokens,
                              .max_model_len = options.max_model_len,
                              .state_bytes = state_bytes(model),
-                             .keeps_prefixes = options.enable_prefix_caching}};
+                             .keeps_prefixes = options.enable_prefix_caching},
+                      .draft = draft};
   if (!platform::host_reads(session)) {
     for (const auto& shape : layers) {
       session.expect_cache({kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});

@@ -26,11 +26,18 @@ struct DeviceShare {
   bool says_memory() const { return memory.total_bytes > 0; }
 };
 
+// What a draft model takes beside: of the device's memory, where that has weights, else of the machine's.
+struct DraftMemory {
+  int64_t bytes = 0;        // weights, keys and values, adapters; 0: there is none
+  int64_t taken_bytes = 0;  // of them, those that are no longer free
+};
+
 struct MemoryWishes {
   int64_t weight_bytes = 0;   // expected
   int64_t adapter_bytes = 0;  // --adapter-memory; 0 = decide here
   KvBudget kv;                // but for its default_bytes
   DeviceShare device = {};
+  DraftMemory draft = {};
 };
 
 struct MemoryPlan {
@@ -39,6 +46,7 @@ struct MemoryPlan {
   int64_t adapter_bytes = 0;   // the most that adapters may take
   MachineMemory machine = {};  // before anything was loaded
   DeviceShare device = {};
+  DraftMemory draft = {};
   std::string warning = {};  // what was asked for is more than is free
 
   std::string text() const;  // in one line
@@ -57,6 +65,6 @@ Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t 
 int64_t text_positions(const models::Model& model, const EngineOptions& options);
 // The plan of this model, whose weights are expected to take so much, on this machine now. A device is told of its cache.
 Result<MemoryPlan> plan_model_memory(const models::Model& model, const EngineOptions& options, platform::Session& session,
-                                     DType kv_dtype, int64_t expected_bytes);
+                                     DType kv_dtype, int64_t expected_bytes, const DraftMemory& draft = {});
 
 }  // namespace choral::engine

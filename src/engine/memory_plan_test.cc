@@ -35,6 +35,18 @@ TEST(MemoryPlan, SharesOutWhatTheWeightsLeave) {
   EXPECT_EQ(made->text(), "weights 1.0 GiB, KV cache 1.0 GiB, adapters up to 1.0 GiB, of 5.0 GiB free");
 }
 
+// What is not taken yet of a draft model, its keys and values, is not left for others; its weights are gone already.
+TEST(MemoryPlan, ADraftModelTakesItsPart) {
+  const auto made =
+      plan_memory(kLayers, kPositions, DType::kF32,
+                  {.weight_bytes = kGiB, .kv = {.max_num_seqs = 64}, .draft = {.bytes = 3 * kGiB, .taken_bytes = 2 * kGiB}},
+                  {.free_bytes = 6 * kGiB, .total_bytes = 16 * kGiB});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ(made->adapter_bytes, kGiB);
+  EXPECT_LE(made->kv.bytes, kGiB);
+  EXPECT_EQ(made->text(), "draft model 3.0 GiB, weights 1.0 GiB, KV cache 1.0 GiB, adapters up to 1.0 GiB, of 6.0 GiB free");
+}
+
 // DeepSeek-V2-Lite's: 512 + 64 elements a token, for keys and values of all heads.
 TEST(MemoryPlan, ALatentIsCountedOnce) {
   const layers::KvShape latent{.kv_heads = 1, .key_dim = 576, .value_dim = 512, .values_in_keys = true};

@@ -46,6 +46,8 @@ class Response {
   void add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs);
   void count_made(int64_t tokens);              // that are no completion's, or not yet
   void set_best(std::vector<Completion> best);  // what is given, in order, if nothing fails
+  // Of its guessed tokens so far.
+  void set_guesses(int index, const GuessCounts& guesses);
   void set_embedding(std::vector<float> embedding);
   void set_classes(std::vector<float> logits);
   void finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics, bool by_token = false);
@@ -71,6 +73,7 @@ class Response {
   // How much of a completion was handed out as events.
   struct Cursor {
     size_t text = 0, tokens = 0, logprobs = 0;
+    GuessCounts guesses = {};
     bool prompt_logprobs = false, finish = false;
   };
   // Null once it has ended: its reader may have taken everything away.

@@ -2,6 +2,7 @@
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/allocation_test.h"
 #include "engine/guessing_engine_test.h"
+#include "engine/speculation/draft_engine_test.h"
 #include "engine/tiny_model_test.h"
 #include "support/tiny_models.h"
 
@@ -39,6 +40,25 @@ TEST(SteadyState, GuessedTokensAllocateNothing) {
   ASSERT_TRUE(engine.core().add_requests(admitted).ok());
   expect_no_allocations(engine, 4);
   EXPECT_GT(engine.stats().speculation.right, 0);
+}
+
+// It reads and guesses all the time: of two tokens that are as likely it takes one.
+TEST(SteadyState, ADraftModelAllocatesNothing) {
+  auto options = tiny_options();
+  options.max_num_seqs = 4;
+  auto engine = drafting_engine(options);
+  std::vector<AdmittedRequest> admitted;
+  for (uint32_t i = 0; i < 4; ++i) {
+    auto request = greedy_request(random_prompt(10 + static_cast<int>(i), i), 480);
+    request.sampling.logprobs.reset();
+    request.sampling.temperature = 100;
+    request.sampling.top_k = 2;
+    request.sampling.seed = i;
+    admitted.push_back(engine.read(std::move(request)));
+  }
+  ASSERT_TRUE(engine.core().add_requests(admitted).ok());
+  expect_no_allocations(engine, 4);
+  EXPECT_GT(engine.stats().speculation.draft_right, 50);
 }
 
 // Of a mixture: each adapter's rows meet the experts of their own choice.

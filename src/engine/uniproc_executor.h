@@ -11,11 +11,12 @@ namespace choral::engine {
 class UniprocExecutor : public Executor {
  public:
   // Opens the device, loads the model of `files` and makes room for its KV. What the device changes of the options is written to
-  // them.
-  static Result<std::unique_ptr<UniprocExecutor>> load(EngineOptions& options, const ModelFiles& files);
+  // them. `pool`: Worker::make's; `draft`: what a draft model takes of the memory.
+  static Result<std::unique_ptr<UniprocExecutor>> load(EngineOptions& options, const ModelFiles& files,
+                                                       std::shared_ptr<ThreadPool> pool = nullptr, const DraftMemory& draft = {});
   // The same for the model of `config` with other weights than its files'.
   static Result<std::unique_ptr<UniprocExecutor>> load(EngineOptions& options, const io::ConfigMap& config,
-                                                       quant::WeightSource& weights);
+                                                       quant::WeightSource& weights, const DraftMemory& draft = {});
 
   const ExecutorFacts& facts() const override { return facts_; }
   Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override {

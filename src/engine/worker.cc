@@ -29,15 +29,18 @@ DType stack_type(lora::LoRADType type) {
 
 }  // namespace
 
-Worker::Worker(std::unique_ptr<ThreadPool> pool, DeviceSetup device)
+Worker::Worker(std::shared_ptr<ThreadPool> pool, DeviceSetup device)
     : pool_(std::move(pool)),
       device_(std::move(device)),
       ctx_(*device_.session, *pool_, cpu_level()),
       notes_(std::move(device_.notes)) {}
 
-Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::string& architecture) {
+Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::string& architecture,
+                                             std::shared_ptr<ThreadPool> pool) {
   CHORAL_RETURN_IF_ERROR(check_options(options));
-  CHORAL_TRY(auto pool, ThreadPool::make(options.threads > 0 ? options.threads : ThreadPool::default_size()));
+  if (pool == nullptr) {
+    CHORAL_TRY(pool, ThreadPool::make(options.threads > 0 ? options.threads : ThreadPool::default_size()));
+  }
   CHORAL_TRY(auto device, set_up_device(options, architecture, *pool));
   std::unique_ptr<Worker> worker(new Worker(std::move(pool), std::move(device)));
   if (const auto fewer = options.threads > 0 ? std::string() : cpu_share().reason(); !fewer.empty()) {
@@ -48,23 +51,24 @@ Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::
   return worker;
 }
 
-Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options) {
+Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options,
+                    const DraftMemory& draft) {
   CHORAL_TRY(auto found, find_weights(config, ctx_.session, source, options.max_model_len, device_.forms));
-  CHORAL_RETURN_IF_ERROR(plan(found, options));
+  CHORAL_RETURN_IF_ERROR(plan(found, options, draft));
   CHORAL_TRY(loaded_, pack_weights(ctx_, std::move(found), source, device_.forms.fusion, options.on_progress));
   for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of weights that the device did not take
   notes_.insert(notes_.end(), loaded_.notes.begin(), loaded_.notes.end());
   return {};
 }
 
-Status Worker::plan(const FoundModel& found, const EngineOptions& options) {
+Status Worker::plan(const FoundModel& found, const EngineOptions& options, const DraftMemory& draft) {
   const int64_t positions = text_positions(*found.model, options);
   if (positions < found.model->max_positions()) {
     notes_.push_back(fmt::format(
         "texts of up to {} tokens are taken, since a text of this model is computed in one step (--max-num-batched-tokens)",
         positions));
   }
-  CHORAL_TRY(memory_, plan_model_memory(*found.model, options, ctx_.session, kv_dtype_, found.expected_bytes));
+  CHORAL_TRY(memory_, plan_model_memory(*found.model, options, ctx_.session, kv_dtype_, found.expected_bytes, draft));
   if (auto note = limit_note(memory_.machine); !note.empty()) notes_.push_back("memory: " + std::move(note));
   if (!memory_.warning.empty()) {
     CHORAL_LOG(kWarn, "memory: {}", memory_.warning);

@@ -19,11 +19,14 @@ namespace choral::engine {
 
 class Worker {
  public:
-  // What the device changes of the options is written to them.
-  static Result<std::unique_ptr<Worker>> make(EngineOptions& options, const std::string& architecture = "");
+  // What the device changes of the options is written to them. `pool`: of a worker whose steps take turns with this one's; null:
+  // it makes its own.
+  static Result<std::unique_ptr<Worker>> make(EngineOptions& options, const std::string& architecture = "",
+                                              std::shared_ptr<ThreadPool> pool = nullptr);
 
-  // What it will take of the memory is decided and told before a weight is packed.
-  Status load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options);
+  // What it will take of the memory, beside what `draft` takes, is decided and told before a weight is packed.
+  Status load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options,
+              const DraftMemory& draft = {});
   // Allocates the KV memory that load() decided on.
   Status initialize_cache(const EngineOptions& options);
 
@@ -32,6 +35,7 @@ class Worker {
   Status execute_model(const StepInput& input, StepOutput& out) { return runner_->execute_model(input, out); }
   bool on_wait(std::function<void()> work) { return ctx_.session.on_wait(std::move(work)); }
   lora::LoRAModelManager& lora_manager() { return *lora_manager_; }
+  const std::shared_ptr<ThreadPool>& pool() const { return pool_; }
 
   const lora::LoRAConfig& lora_config() const { return lora_config_; }
   const platform::Context& context() const { return ctx_; }
@@ -47,11 +51,11 @@ class Worker {
   std::vector<std::string> take_device_notes();
 
  private:
-  Worker(std::unique_ptr<ThreadPool> pool, DeviceSetup device);
-  Status plan(const FoundModel& found, const EngineOptions& options);
+  Worker(std::shared_ptr<ThreadPool> pool, DeviceSetup device);
+  Status plan(const FoundModel& found, const EngineOptions& options, const DraftMemory& draft);
   Status give_adapters_to_device(const EngineOptions& options);
 
-  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<ThreadPool> pool_;
   DeviceSetup device_;
   platform::Context ctx_;
   LoadedModel loaded_;

@@ -48,15 +48,17 @@ constexpr std::array kLoadFields{kSpecFields[0],
                                  CHORAL_FIELD(AdapterLoad, replace, replace),
                                  CHORAL_FIELD(AdapterLoad, expected_generation, expected_generation)};
 
+template <auto kMember>
 Status read_specs(std::string_view name, const Json& json, EngineOptions& out) {
   if (!json.is_array()) return wrong_type(name, R"(a list of objects such as {"name": "…", "path": "…"})", json);
-  out.adapters.clear();
+  std::vector<AdapterSpec>& specs = out.*kMember;
+  specs.clear();
   for (const auto& entry : json) {
-    const std::string place = fmt::format("{}[{}]", name, out.adapters.size());
+    const std::string place = fmt::format("{}[{}]", name, specs.size());
     if (!entry.is_object()) return wrong_type(place, R"(an object such as {"name": "…", "path": "…"})", entry);
     AdapterLoad read;
     CHORAL_RETURN_IF_ERROR(read_fields(entry, std::span<const Field<AdapterLoad>>(kSpecFields), place + ".", read));
-    out.adapters.push_back(std::move(read.spec));
+    specs.push_back(std::move(read.spec));
   }
   return {};
 }
@@ -87,6 +89,10 @@ constexpr std::array kOptions{
     CHORAL_OPTION(enable_prefix_caching),
     CHORAL_OPTION(enable_chunked_prefill),
     CHORAL_OPTION(speculative),
+    CHORAL_OPTION(most_guessed),
+    CHORAL_OPTION(traffic_memory_bytes),
+    CHORAL_OPTION(draft_model),
+    CHORAL_OPTION(draft_quantization),
     CHORAL_OPTION(scheduling_policy),
     CHORAL_OPTION(seed),
     CHORAL_OPTION(chat_template),
@@ -100,7 +106,8 @@ constexpr std::array kOptions{
     CHORAL_OPTION(fully_sharded_loras),
     CHORAL_OPTION(adapter_memory_bytes),
     CHORAL_OPTION(generations_alive),
-    Field<EngineOptions>{"adapters", {}, read_specs},
+    Field<EngineOptions>{"adapters", {}, read_specs<&EngineOptions::adapters>},
+    Field<EngineOptions>{"draft_adapters", {}, read_specs<&EngineOptions::draft_adapters>},
 };
 // layer_overrides, platform, adapter_generations, adapter_places, on_progress; kv_event_batches, which only
 // LLM::next_kv_events() empties
@@ -167,10 +174,9 @@ Json adapter_layer_json(const AdapterLayer& layer) {
 Json running_answer_json(const RunningAnswer& answer) {
   Json adapters = Json::array();
   for (const auto& use : answer.adapters) adapters.push_back({{"name", use.name}, {"scale", use.scale}});
-  return {{"adapters", std::move(adapters)},
-          {"prompt_tokens", answer.prompt_tokens},
-          {"read_tokens", answer.read_tokens},
-          {"made_tokens", answer.made_tokens}};
+  return {{"adapters", std::move(adapters)},          {"prompt_tokens", answer.prompt_tokens},
+          {"read_tokens", answer.read_tokens},        {"made_tokens", answer.made_tokens},
+          {"guessed_tokens", answer.guesses.guessed}, {"right_guesses", answer.guesses.right}};
 }
 
 Json model_json(const ModelInfo& m) {
@@ -210,7 +216,12 @@ Json stats_json(const EngineStats& s) {
            {{"drafts", s.speculation.drafts},
             {"guessed", s.speculation.guessed},
             {"right", s.speculation.right},
-            {"right_at", s.speculation.right_at}}},
+            {"right_at", s.speculation.right_at},
+            {"draft_guessed", s.speculation.draft_guessed},
+            {"draft_right", s.speculation.draft_right},
+            {"draft_steps", s.speculation.draft_steps},
+            {"draft_seconds", s.speculation.draft_seconds},
+            {"draft_failed", s.speculation.draft_failed}}},
           {"prefix_query_tokens", s.prefix_query_tokens},
           {"prefix_hit_tokens", s.prefix_hit_tokens},
           {"kv_blocks_total", s.kv_blocks_total},

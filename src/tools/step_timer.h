@@ -61,6 +61,7 @@ struct TimedModel {
   int64_t max_model_len = 0;
   int64_t kv_bytes = 0, kv_tokens = 0;  // of the KV cache; ModelInfo's
   int64_t adapter_bytes = 0;            // that adapters may take
+  int64_t draft_bytes = 0;              // that a draft model would take; it guesses in none of the steps here
   std::string cpu_level;
   int threads = 0;
   std::string device;  // in words; empty: the CPU

@@ -45,7 +45,7 @@ class Forms(unittest.TestCase):
         engine = {name for name in dir(choral._choral.SamplingParams) if not name.startswith("_")}
         self.assertEqual(engine - ours, {"logit_bias_texts"})
         options = {name for name in dir(choral._choral.EngineOptions) if not name.startswith("_")}
-        self.assertEqual(options - {"model", "adapters"} - choral.options.ENGINE_ARGUMENTS, set())
+        self.assertEqual(options - {"model", "adapters", "draft_adapters"} - choral.options.ENGINE_ARGUMENTS, set())
         self.assertEqual(choral.options.ENGINE_ARGUMENTS - options, set())
 
     def test_names_and_signatures_that_others_call(self):

@@ -79,6 +79,7 @@ void add_beams(BeamRule rule, std::shared_ptr<const text::Tokenizer> tokenizer, 
     beam->rule = leader.rule;
     leader.followers.push_back(std::move(beam));
   }
+  leader.guesser.set_most(0);  // beams go on from one another
   leader.beams = std::make_unique<BeamGroup>(std::move(rule), std::move(tokenizer), text);
 }
 

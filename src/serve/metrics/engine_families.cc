@@ -30,6 +30,9 @@ class Families {
   void counter(const char* name, const char* help, int64_t value, FamilyLabels labels = {}) {
     add(name, help, MetricType::Counter, std::move(labels), true).counter.value = static_cast<double>(value);
   }
+  void seconds(const char* name, const char* help, double value) {
+    add(name, help, MetricType::Counter, {}, true).counter.value = value;
+  }
   template <class Bounds>
   void histogram(const char* name, const char* help, const Counted<Bounds>& counted) {
     auto& histogram = add(name, help, MetricType::Histogram, {}, true).histogram;
@@ -129,6 +132,12 @@ void add_speculation(Families& out, const SpeculationStats& stats) {
   for (size_t i = 0; i < stats.right_at.size(); ++i)
     out.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Guessed tokens that were right, by their place.",
                 stats.right_at[i], {{"position", std::to_string(i)}});
+  out.gauge("choral:traffic_store_bytes", "Memory in which ended answers are kept to guess from.",
+            static_cast<double>(stats.traffic_bytes));
+  out.counter("choral:draft_model_guessed_tokens_total", "Tokens that the draft model guessed.", stats.draft_guessed);
+  out.counter("choral:draft_model_right_tokens_total", "Those of them that were right.", stats.draft_right);
+  out.seconds("choral:draft_model_seconds_total", "Time of the draft model's steps.", stats.draft_seconds);
+  out.gauge("choral:draft_model_failed", "1: the draft model failed, and guesses no more.", stats.draft_failed ? 1 : 0);
 }
 
 double share(int64_t part, int64_t whole) { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; }

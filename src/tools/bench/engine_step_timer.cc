@@ -4,6 +4,8 @@
 
 #include "base/checked_math.h"
 #include "base/clock.h"
+#include "base/size_text.h"
+#include "engine/speculation/draft_loader.h"
 #include "platform/host_view.h"
 #include "platform/ops/op_profile.h"
 #include "platform/platform.h"
@@ -85,16 +87,17 @@ Status StepTimer::load(StepTimerOptions options) {
   auto& engine_options = options.engine;
   engine_options.max_num_seqs = kMaxBatch;
   engine_options.max_num_batched_tokens = kMaxPrefill;
+  CHORAL_TRY(const auto draft, engine::plan_draft_memory(engine_options));
   if (options.synthetic.empty()) {
     CHORAL_TRY(const auto files, engine::open_model_files(engine_options));
-    CHORAL_TRY(executor_, engine::UniprocExecutor::load(engine_options, files));
+    CHORAL_TRY(executor_, engine::UniprocExecutor::load(engine_options, files, nullptr, draft));
     model_.name = files.name;
   } else {
     CHORAL_TRY(const auto config, synthetic::model_config(options.synthetic));
     if (engine_options.max_model_len == 0) engine_options.max_model_len = kMaxPrefill * 2;
     CHORAL_TRY(const auto request, engine::parse_weight_request(engine_options.dtype, engine_options.activations));
     synthetic::Weights weights(format, kSeed, request);
-    CHORAL_TRY(executor_, engine::UniprocExecutor::load(engine_options, config, weights));
+    CHORAL_TRY(executor_, engine::UniprocExecutor::load(engine_options, config, weights, draft));
     model_.name = fmt::format("synthetic {} ({})", options.synthetic, dtype_name(format));
   }
   cycle_.emplace(*executor_, kMaxBatch, kMaxPrefill);
@@ -110,7 +113,11 @@ Status StepTimer::load(StepTimerOptions options) {
   model_.threads = facts.threads;
   const platform::Session& session = worker().context().session;
   if (!platform::host_reads(session)) model_.device = session.platform().description();
+  model_.draft_bytes = draft.bytes;
   model_.notes = facts.notes;
+  if (draft.bytes > 0)
+    model_.notes.push_back(
+        fmt::format("draft model: {} are left free for it; it guesses in none of the steps here", size_text(draft.bytes)));
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/checked_math.h"
+#include "engine/speculation/speculation_choice.h"
 
 namespace choral::tools {
 namespace {
@@ -24,6 +25,10 @@ Result<int32_t> choose_window(const io::ConfigMap& config, int32_t wanted) {
 
 Result<std::unique_ptr<WindowEngine>> WindowEngine::load(EngineOptions options, const std::vector<AdapterUse>& adapters,
                                                          int32_t window_tokens, int32_t step_tokens) {
+  CHORAL_TRY(const auto speculation, engine::speculation_choice(options));
+  if (!speculation.draft_model.empty())
+    return invalid_argument("--draft-model {}: texts are read here, and no token is guessed; leave it out",
+                            speculation.draft_model);
   std::unique_ptr<WindowEngine> made(new WindowEngine());
   CHORAL_TRY(made->files_, engine::open_model_files(options));
   CHORAL_TRY(made->window_tokens_, choose_window(made->files_.config, window_tokens));

@@ -6,6 +6,7 @@
 #include "engine/checkpoint_weights.h"
 #include "engine/layer_forms.h"
 #include "engine/memory_plan.h"
+#include "engine/speculation/draft_loader.h"
 #include "io/checkpoint.h"
 #include "io/hub_cache.h"
 #include "models/registry.h"
@@ -37,7 +38,9 @@ Status examine_weights(const io::Checkpoint& checkpoint, DoctorReport& report) {
 Status examine_memory(const EngineOptions& options, const platform::Context& ctx, const models::Model& model,
                       int64_t expected_bytes, DoctorReport& report) {
   CHORAL_TRY(const DType kv_dtype, engine::parse_kv_dtype(options.kv_cache_dtype));
-  const auto plan = engine::plan_model_memory(model, options, ctx.session, kv_dtype, expected_bytes);
+  const auto draft = engine::plan_draft_memory(options);
+  if (!draft.ok()) return fail(report, "draft model", draft.status(), "take another, or none");
+  const auto plan = engine::plan_model_memory(model, options, ctx.session, kv_dtype, expected_bytes, *draft);
   if (!plan.ok()) return fail(report, "memory budget", plan.status(), "free memory, or take a smaller or more quantised model");
   report.fine("memory budget", plan->text());
   return {};
@@ -129,6 +132,10 @@ Status ExaminedDevice::examine_model(const EngineOptions& options, DoctorReport&
   const auto files = engine::open_model_files(options);
   if (!files.ok()) return fail_of_files(files.status());
   report.fine("tokenizer", fmt::format("{} tokens", files->tokenizer->vocab_size()));
+  if (!options.draft_model.empty()) {
+    if (const auto draft = engine::open_draft(options, *files); !draft.ok())
+      return fail(report, "draft model", draft.status(), "a smaller model of the same family has the same tokenizer");
+  }
   CHORAL_RETURN_IF_ERROR(examine_weights(**checkpoint, report));
   CHORAL_RETURN_IF_ERROR(examine_layers(options, *checkpoint, context_, *built->model, report));
   if (files->chat_templates.empty()) {
