@@ -119,14 +119,16 @@ class Answers(PackageTest):
             "import sys, choral.compat.vllm, vllm\n"
             "from vllm.sampling_params import BeamSearchParams\n"
             "llm = vllm.LLM(sys.argv[1], threads=1)\n"
-            "found = llm.beam_search([{'prompt': 'once'}], BeamSearchParams(beam_width=3, max_tokens=5, ignore_eos=True))[0].sequences\n"
-            "print([one.text for one in found], [len(one.tokens) for one in found])\n"
+            "prompts = [{'prompt': 'once'}, {'prompt_token_ids': llm.get_tokenizer().encode('once')}]\n"
+            "for found in llm.beam_search(prompts, BeamSearchParams(beam_width=3, max_tokens=5, ignore_eos=True)):\n"
+            "    print([one.text for one in found.sequences], [len(one.tokens) for one in found.sequences])\n"
         )  # fmt: skip
         done = subprocess.run([sys.executable, "-c", program, self.model], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         own = self.llm.generate("once", SamplingParams(use_beam_search=True, n=3, max_tokens=5, ignore_eos=True))[0]
-        count = len(own.prompt_token_ids) + 5
-        self.assertEqual(done.stdout.strip(), f"{['once' + one.text for one in own.outputs]} {[count] * 3}")
+        counts = [len(own.prompt_token_ids) + 5] * 3
+        told = [f"{[prompt + one.text for one in own.outputs]} {counts}" for prompt in ("once", self.llm.get_tokenizer().decode(own.prompt_token_ids))]
+        self.assertEqual(done.stdout.splitlines(), told)
 
     def test_n_answers_each_with_its_index_and_seeds_repeat(self):
         params = SamplingParams(n=3, seed=11, max_tokens=6, ignore_eos=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -35,7 +35,7 @@ class LLM(ChoralLLM):
         self.llm_engine = SimpleNamespace(model_config=config)
 
     def beam_search(
-        self, prompts: Sequence[Any], params: BeamSearchParams, lora_request: Any = None, use_tqdm: bool = False, concurrency_limit: int | None = None
+        self, prompts: Any, params: BeamSearchParams, lora_request: Any = None, use_tqdm: bool = False, concurrency_limit: int | None = None
     ) -> list[BeamSearchOutput]:
         """The `beam_width` best answers to each prompt. They are found and ranked as transformers does it (SamplingParams'
         use_beam_search), where vLLM's own search counts the prompt's tokens as the answer's and never ends early. All prompts
@@ -45,7 +45,20 @@ class LLM(ChoralLLM):
             include_stop_str_in_output=params.include_stop_str_in_output,
         )  # fmt: skip
         outputs = self.generate(prompts, asked, use_tqdm=use_tqdm, lora_request=lora_request)
-        return [BeamSearchOutput([_sequence(prompt, output, one) for one in output.outputs]) for prompt, output in zip(prompts, outputs)]
+        return [BeamSearchOutput([self._sequence(output, one) for one in output.outputs]) for output in outputs]
+
+    def _sequence(self, output: RequestOutput, one: CompletionOutput) -> BeamSearchSequence:
+        prompt = output.prompt
+        if prompt is None:  # it was given as tokens
+            prompt = self.get_tokenizer(one.lora_request).decode(output.prompt_token_ids)
+        return BeamSearchSequence(
+            tokens=[*output.prompt_token_ids, *one.token_ids],
+            text=prompt + one.text,
+            cum_logprob=one.cumulative_logprob,
+            finish_reason=one.finish_reason,
+            stop_reason=one.stop_reason,
+            lora_request=one.lora_request,
+        )
 
 
 class SamplingParams(ChoralSamplingParams):
@@ -72,8 +85,8 @@ class BeamSearchSequence:
 
     tokens: list[int]
     text: str
-    cum_logprob: float
-    logprobs: list[Any]  # none
+    cum_logprob: float | None
+    logprobs: list[Any] = field(default_factory=list)  # none
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     lora_request: Any = None
@@ -82,13 +95,6 @@ class BeamSearchSequence:
 @dataclass
 class BeamSearchOutput:
     sequences: list[BeamSearchSequence]
-
-
-def _sequence(prompt: Any, output: RequestOutput, one: CompletionOutput) -> BeamSearchSequence:
-    text = prompt.get("prompt", "") if isinstance(prompt, Mapping) else prompt
-    return BeamSearchSequence(
-        [*output.prompt_token_ids, *one.token_ids], text + one.text, one.cumulative_logprob or 0.0, [], one.finish_reason, one.stop_reason, one.lora_request
-    )
 
 
 class TokensPrompt(dict[str, Any]):
