@@ -37,7 +37,7 @@ RunningAnswer running_answer(const EngineRequest& request) {
 Status EngineCore::check_places(int64_t waiting, int64_t completions) const {
   if (completions > max_waiting_) {
     return too_large(
-        "the request asks for {} completions (n or best_of, for each of its prompts), and at most {} may wait "
+        "the request asks for {} completions (n, best_of or beam_width, for each of its prompts), and at most {} may wait "
         "(--max-num-queued-reqs; in the library max_waiting); ask for fewer",
         completions, max_waiting_);
   }
