@@ -349,7 +349,7 @@ struct EngineActivity {
 //
 // Read it in one of three ways: wait for each piece (next, or next_for with a limit), ask for pieces when on_ready() calls back
 // (try_next), or wait for the whole (wait). One thread at a time reads; cancel() may come from any.
-// With SamplingParams::best_of the pieces come at the end, one a completion. An embedding has none: after kEnd, wait() gives it.
+// With best_of or beams the pieces come at the end, one a completion. An embedding has none: after kEnd, wait() gives it.
 //
 // A stream may outlive its LLM. When the LLM ends, so does the answer, with unavailable unless it was complete. What there is of
 // it stays readable, and cancel() does nothing.

@@ -14,9 +14,26 @@
 
 namespace choral {
 
+// When a beam search ends, once as many answers as it has beams are complete.
+enum class EarlyStopping : uint8_t {
+  kNo,     // when no beam that still goes on would be among them if it ended now: transformers' early_stopping=False
+  kYes,    // at once: True
+  kNever,  // when no beam can come to be among them any more: "never"
+};
+
+// Beam search: no token is drawn. The `width` likeliest beginnings of an answer go on side by side; those that come to an end are
+// ranked by score, and the n best of them are the answers, the best first. As transformers' generate(num_beams=width) has it.
+struct BeamSearch {
+  bool wanted = false;
+  int width = 0;                // 0 = best_of, or n where there is none
+  float length_penalty = 1.0f;  // score = sum of the tokens' log-probabilities / count^length_penalty
+  EarlyStopping early_stopping = EarlyStopping::kNo;
+};
+
 struct SamplingParams {
-  int n = 1;                 // independent answers to the prompt
-  int best_of = 0;           // this many are made, and the n with the highest mean log-probability are given; 0 = n
+  int n = 1;        // independent answers to the prompt
+  int best_of = 0;  // this many are made, and the n with the highest mean log-probability are given; 0 = n
+  BeamSearch beams = {};
   int max_tokens = 16;       // of each answer; 0 = up to the model's length
   int min_tokens = 0;        // no stop before this many tokens
   float temperature = 1.0f;  // 0 = greedy
@@ -189,6 +206,7 @@ struct Completion {
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;  // one a token when asked for
   double cumulative_logprob = 0;
+  std::optional<double> beam_score;  // of beam search, by which the answers are ranked
   FinishReason finish_reason = FinishReason::kNone;
   std::string stop_reason;        // the stop string or token id that ended it
   bool stopped_by_token = false;  // it is an id

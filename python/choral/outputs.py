@@ -118,6 +118,7 @@ class CompletionOutput:
     finish_reason: str | None = None  # "stop", "length"; None while it is streamed
     stop_reason: int | str | None = None
     lora_request: Any = None
+    beam_score: float | None = None  # of beam search, by which the outputs are ranked
 
     def finished(self) -> bool:
         return self.finish_reason is not None
@@ -222,6 +223,7 @@ def _completion(native: _choral.Completion, asked: Asked) -> CompletionOutput:
         finish_reason=native.finish_reason,
         stop_reason=_stop_reason(native),
         lora_request=asked.adapter,
+        beam_score=native.beam_score,
     )
 
 

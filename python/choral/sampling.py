@@ -108,6 +108,10 @@ class SamplingParams:
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
     dry_sequence_breakers: Sequence[str] = ("\n", ":", '"', "*")
+    use_beam_search: bool = False  # the n best of several beams in the place of drawn tokens, as transformers' generate(num_beams)
+    beam_width: int | None = None  # None: best_of, or else n
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False  # or "never"
     speculative: bool = True  # False: no tokens are guessed for this answer, which is the same then, and slower
     prediction: str | None = None  # what the answer will say in all likelihood: tokens are guessed from it too
     extra_args: dict[str, Any] | None = field(default=None, repr=False)
@@ -148,6 +152,18 @@ class SamplingParams:
         out.logit_bias = sorted((int(token), float(bias)) for token, bias in biases if not isinstance(token, str))
         out.logit_bias_texts = [(text, float(bias)) for text, bias in biases if isinstance(text, str)]
         put(out, "dry_sequence_breakers", list(self.dry_sequence_breakers))
+        out.beams = self._beams()
+        return out
+
+    def _beams(self) -> _choral.BeamSearch:
+        early = {False: _choral.EarlyStopping.NO, True: _choral.EarlyStopping.YES, "never": _choral.EarlyStopping.NEVER}
+        if not isinstance(self.early_stopping, (bool, str)) or self.early_stopping not in early:
+            raise InvalidArgumentError(f'early_stopping must be True, False or "never", not {self.early_stopping!r:.80}')
+        out = _choral.BeamSearch()
+        put(out, "wanted", self.use_beam_search)
+        put(out, "width", self.beam_width or 0)
+        put(out, "length_penalty", self.length_penalty)
+        out.early_stopping = early[self.early_stopping]
         return out
 
     def _check_numbers(self) -> None:

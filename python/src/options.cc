@@ -85,11 +85,23 @@ void bind_options(nb::module_& m) {
       .def_rw("adapter_memory_bytes", &EngineOptions::adapter_memory_bytes)
       .def_rw("generations_alive", &EngineOptions::generations_alive);
 
+  nb::enum_<EarlyStopping>(m, "EarlyStopping")
+      .value("NO", EarlyStopping::kNo)
+      .value("YES", EarlyStopping::kYes)
+      .value("NEVER", EarlyStopping::kNever);
+  nb::class_<BeamSearch>(m, "BeamSearch")
+      .def(nb::init<>())
+      .def_rw("wanted", &BeamSearch::wanted)
+      .def_rw("width", &BeamSearch::width)
+      .def_rw("length_penalty", &BeamSearch::length_penalty)
+      .def_rw("early_stopping", &BeamSearch::early_stopping);
+
   nb::class_<SamplingParams>(m, "SamplingParams")
       .def(nb::init<>())
       .def("__copy__", [](const SamplingParams& self) { return SamplingParams(self); })
       .def_rw("n", &SamplingParams::n)
       .def_rw("best_of", &SamplingParams::best_of)
+      .def_rw("beams", &SamplingParams::beams)
       .def_rw("max_tokens", &SamplingParams::max_tokens)
       .def_rw("min_tokens", &SamplingParams::min_tokens)
       .def_rw("temperature", &SamplingParams::temperature)

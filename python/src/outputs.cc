@@ -62,6 +62,7 @@ void bind_outputs(nb::module_& m) {
       .def_ro("text", &Completion::text)
       .def_ro("token_ids", &Completion::token_ids)
       .def_ro("cumulative_logprob", &Completion::cumulative_logprob)
+      .def_ro("beam_score", &Completion::beam_score)
       .def_prop_ro("finish_reason", [](const Completion& self) { return finish_reason(self.finish_reason); })
       .def_ro("stop_reason", &Completion::stop_reason)
       .def_ro("stopped_by_token", &Completion::stopped_by_token)

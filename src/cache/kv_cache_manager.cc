@@ -22,6 +22,12 @@ int32_t KVCacheManager::blocks_for(int64_t token_count) const {
   return static_cast<int32_t>(ceil_div(token_count, pool_.block_tokens()));
 }
 
+// Where a window is seen, what another still has of it is not sure.
+int64_t KVCacheManager::most_blocks_of_fork(int64_t token_count, int64_t shared_tokens) const {
+  const bool all_is_seen = std::all_of(shape_.windows.begin(), shape_.windows.end(), [](int32_t window) { return window == 0; });
+  return most_blocks(token_count) - (all_is_seen ? groups() * (shared_tokens / block_tokens()) : 0);
+}
+
 int32_t KVCacheManager::first_seen(int32_t group, int64_t computed) const {
   const int64_t window = shape_.windows[group];
   if (window == 0) return 0;

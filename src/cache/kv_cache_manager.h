@@ -57,6 +57,8 @@ class KVCacheManager {
   int32_t blocks_for(int64_t token_count) const;
   // The most that a sequence of so many tokens holds at a time, in all groups.
   int64_t most_blocks(int64_t token_count) const { return shape_.most_blocks(token_count, step_tokens_); }
+  // The same of one that was forked from another behind so many tokens, without those that it has in common with that one.
+  int64_t most_blocks_of_fork(int64_t token_count, int64_t shared_tokens) const;
   // The first block of positions that is seen when `computed` tokens are and the next is computed.
   int32_t first_seen(int32_t group, int64_t computed) const;
 

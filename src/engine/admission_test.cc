@@ -136,7 +136,7 @@ TEST(Admission, ABodyOfManyPromptsIsTakenAsAWholeOrNotAtAll) {
   EXPECT_THAT(wrong.message(), HasSubstr("prompt 1: prompt_token_ids holds -1"));
   const Status many = refused(request, std::vector<Prompt>(9, prompts[0]));
   EXPECT_EQ(many.code(), Code::kTooLarge);
-  EXPECT_THAT(many.message(), HasSubstr("9 completions (n or best_of, for each of its prompts)"));
+  EXPECT_THAT(many.message(), HasSubstr("9 completions (n, best_of or beam_width, for each of its prompts)"));
   EXPECT_EQ(refused(request, {}).code(), Code::kInvalidArgument);
   EXPECT_EQ(refused(ask(10), {prompts[0]}).code(), Code::kInvalidArgument) << "it has a prompt already";
   EXPECT_EQ(stats_at_rest(*llm).steps, steps) << "something of a refused body was computed";

@@ -59,6 +59,19 @@ int32_t AnswerWriter::commit(EngineRequest& request, const StepOutput& output, s
   return right;
 }
 
+void AnswerWriter::offer(EngineRequest& beam, const StepOutput& output, SampledToken& sampled, double now) {
+  if (sampled.status.code() == Code::kInternal) ++corrupted_;
+  if (!sampled.status.ok()) return fail(beam, std::move(sampled.status));
+  EngineRequest& request = beam.answering();
+  if (request.first_token_s == 0) request.first_token_s = now;
+  const int32_t gained = request.beams->take(scheduler_, beam, output.top_of(sampled));
+  generated_tokens_ += gained;
+  request.response->count_made(gained);
+  if (!request.beams->ended()) return;
+  request.response->set_best(request.beams->best(request.params));
+  finish(request, sched::FinishReason::kStop);
+}
+
 // The last of accepted_.
 AnswerEnding AnswerWriter::keep_token(EngineRequest& request, const StepOutput& output, const SampledToken& sampled) {
   const int64_t count = request.output_count() + std::ssize(accepted_);
@@ -153,7 +166,8 @@ void AnswerWriter::end(EngineRequest& request, sched::FinishReason reason) {
   scheduler_.finish(request, reason);
 }
 
-void AnswerWriter::fail(EngineRequest& request, Status status) {
+void AnswerWriter::fail(EngineRequest& member, Status status) {
+  EngineRequest& request = member.answering();
   const Status written = or_out_of_memory("the answer cannot be kept", [&] {
     write_news_of(request);
     return Status();

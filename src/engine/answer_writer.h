@@ -25,13 +25,15 @@ class AnswerWriter {
   // ends the answer are dropped, and so are those behind one of the `guessed` guesses of the step that was wrong. Says how many
   // were right.
   int32_t commit(EngineRequest& request, const StepOutput& output, std::span<SampledToken> sampled, int32_t guessed, double now);
+  // The same where the request is a beam of an answer, whose next tokens are known when each of its beams came here.
+  void offer(EngineRequest& beam, const StepOutput& output, SampledToken& sampled, double now);
   // What the grammar of a running request says of its last token, where that is known only after commit(); an error ends it.
   void settle(EngineRequest& request, Status status);
   // What ends a request for an embedding or for classes.
   void give_pooled(EngineRequest& request, std::span<const float> values);
   void finish(EngineRequest& request, sched::FinishReason reason) { finish(request, AnswerEnding{reason}); }
-  // Of one request. Where its answer stopped is not known, so nothing is added to it.
-  void fail(EngineRequest& request, Status status);
+  // Of one request, or of the answer that it is a beam of. Where its answer stopped is not known, so nothing is added to it.
+  void fail(EngineRequest& member, Status status);
 
   // Writes and tells what waits. One whose answer there is no memory for fails, a step with it under way or not.
   void hand_out();

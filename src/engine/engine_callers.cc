@@ -16,6 +16,13 @@ int64_t prompt_tokens(const AdmittedRequest& request) {
   return tokens;
 }
 
+// In the queue.
+int64_t places(const AdmittedRequest& request) {
+  int64_t places = 0;
+  for (const auto& completion : request.completions) places += completion->width();
+  return places;
+}
+
 RunningAnswer running_answer(const EngineRequest& request) {
   RunningAnswer answer{.prompt_tokens = request.prompt_count,
                        .read_tokens = std::min(request.computed_count, request.prompt_count),
@@ -30,7 +37,7 @@ RunningAnswer running_answer(const EngineRequest& request) {
 Status EngineCore::check_places(int64_t waiting, int64_t completions) const {
   if (completions > max_waiting_) {
     return too_large(
-        "the request asks for {} completions (n or best_of, for each of its prompts), and at most {} may wait "
+        "the request asks for {} completions (n, best_of or beam_width, for each of its prompts), and at most {} may wait "
         "(--max-num-queued-reqs; in the library max_waiting); ask for fewer",
         completions, max_waiting_);
   }
@@ -51,7 +58,7 @@ Status EngineCore::check_tokens(int64_t waiting_tokens, int64_t tokens) const {
 
 Status EngineCore::check_room(int64_t completions) const {
   const std::lock_guard lock(mutex_);
-  return check_places(std::ssize(inbox_) + stats_.waiting, completions);
+  return check_places(inbox_places_ + stats_.waiting, completions);
 }
 
 // With the lock held, as the next.
@@ -62,6 +69,7 @@ void EngineCore::make_room_in_inbox(size_t completions) {
 
 void EngineCore::put_into_inbox(AdmittedRequest& request) {
   const double now = clock_();
+  inbox_places_ += places(request);
   inbox_tokens_ += prompt_tokens(request);
   for (auto& completion : request.completions) {
     completion->submitted_s = now;
@@ -72,13 +80,13 @@ void EngineCore::put_into_inbox(AdmittedRequest& request) {
 Status EngineCore::add_together(std::span<AdmittedRequest> requests) {
   int64_t completions = 0, tokens = 0;
   for (const auto& request : requests) {
-    completions += std::ssize(request.completions);
+    completions += places(request);
     tokens += prompt_tokens(request);
   }
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return unavailable("the engine is shutting down");
-    CHORAL_RETURN_IF_ERROR(check_places(std::ssize(inbox_) + stats_.waiting, completions));
+    CHORAL_RETURN_IF_ERROR(check_places(inbox_places_ + stats_.waiting, completions));
     CHORAL_RETURN_IF_ERROR(check_tokens(inbox_tokens_ + stats_.waiting_tokens, tokens));
     make_room_in_inbox(static_cast<size_t>(completions));
     for (auto& request : requests) put_into_inbox(request);
@@ -93,7 +101,7 @@ Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
     const std::lock_guard lock(mutex_);
     if (stop_) return unavailable("the engine is shutting down");
     for (auto& request : requests) {
-      Status room = check_places(std::ssize(inbox_) + stats_.waiting, std::ssize(request.completions));
+      Status room = check_places(inbox_places_ + stats_.waiting, places(request));
       if (room.ok()) room = check_tokens(inbox_tokens_ + stats_.waiting_tokens, prompt_tokens(request));
       if (!room.ok() && taken == 0) return room;
       if (!room.ok()) break;
@@ -131,6 +139,13 @@ Status EngineCore::check_health(std::chrono::milliseconds limit) {
   return wait_for_turn(lock, limit);
 }
 
+// Beside those in the inbox.
+int EngineCore::waiting_sequences() const {
+  int waiting = scheduler_.waiting_count();
+  for (const auto& request : parked_) waiting += request->width();
+  return waiting;
+}
+
 EngineActivity EngineCore::activity() const {
   std::set<std::string> running, waiting;
   const auto add = [](const EngineRequest& request, std::set<std::string>& names) {
@@ -139,6 +154,7 @@ EngineActivity EngineCore::activity() const {
   EngineActivity activity;
   const std::lock_guard queues(queues_mutex_);
   for (const auto* request : scheduler_.running()) {
+    if (&request->lead() != request) continue;  // one of another's beams
     const auto& answered = static_cast<const EngineRequest&>(*request);
     add(answered, running);
     activity.running.push_back(running_answer(answered));
@@ -146,10 +162,10 @@ EngineActivity EngineCore::activity() const {
   for (const auto* request : scheduler_.waiting()) add(static_cast<const EngineRequest&>(*request), waiting);
   for (const auto& request : parked_) add(*request, waiting);
   activity.deferred = scheduler_.deferred_count() + static_cast<int>(parked_.size());
-  activity.waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size());
+  activity.waiting = waiting_sequences();
   const std::lock_guard lock(mutex_);
   for (const auto& request : inbox_) add(*request, waiting);
-  activity.waiting += static_cast<int>(inbox_.size());
+  activity.waiting += static_cast<int>(inbox_places_);
   activity.running_adapters.assign(running.begin(), running.end());
   activity.waiting_adapters.assign(waiting.begin(), waiting.end());
   return activity;
@@ -170,7 +186,7 @@ std::vector<std::string> EngineCore::device_notes() const {
 EngineStats EngineCore::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats now = stats_;
-  now.waiting += static_cast<int>(inbox_.size());
+  now.waiting += static_cast<int>(inbox_places_);
   now.waiting_tokens += inbox_tokens_;
   now.is_paused = flow_ != Flow::kRuns;
   return now;

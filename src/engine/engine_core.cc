@@ -102,7 +102,8 @@ void EngineCore::run() {
       seen_flow_ = flow_;
       turn = turn_asked_;
       arrivals_.swap(inbox_);
-      stats_.waiting += static_cast<int>(arrivals_.size());  // add_requests() counts on from them; publish_stats() sets it right
+      // add_requests() counts on from them; publish_stats() sets it right.
+      stats_.waiting += static_cast<int>(std::exchange(inbox_places_, 0));
       stats_.waiting_tokens += std::exchange(inbox_tokens_, 0);
       leavers_.swap(cancels_);
     }
@@ -203,6 +204,7 @@ void EngineCore::end_late() {
   deadlines_.begin();
   std::vector<std::pair<sched::RequestId, Status>> late;
   const auto review = [&](const EngineRequest& request) {
+    if (&request.lead() != &request) return;  // one of another's beams
     if (Status passed = deadlines_.review(request, now); !passed.ok()) late.emplace_back(request.id, std::move(passed));
   };
   for (const auto* request : scheduler_.running()) review(static_cast<const EngineRequest&>(*request));
@@ -322,7 +324,7 @@ void EngineCore::begin_answers() {
   const double now = clock_();
   for (const auto& item : cycle_.planned().items()) {
     auto& request = engine_request(*item.request);
-    if (request.scheduled_s > 0) continue;
+    if (request.scheduled_s > 0 || request.response == nullptr) continue;  // begun, or one of another's beams
     request.scheduled_s = now;
     speculator_.begin(request);
     request.response->begin(request.cached_prompt_tokens, std::move(request.described_adapters), now - request.submitted_s);
@@ -334,7 +336,9 @@ void EngineCore::take_output(double now) {
     Status committed = or_out_of_memory("the answer cannot be kept", [&] {
       if (!gain.prompt_logprobs.empty())
         gain.request.response->add_prompt_logprobs(gain.prompt_logprobs_begin, gain.prompt_logprobs);
-      if (!gain.tokens.empty()) {
+      if (gain.request.answering().beams != nullptr) {
+        if (!gain.tokens.empty()) writer_.offer(gain.request, cycle_.output(), gain.tokens.front(), now);
+      } else if (!gain.tokens.empty()) {
         const int32_t right = writer_.commit(gain.request, cycle_.output(), gain.tokens, gain.guessed, now);
         speculator_.judge(gain.request, gain.guessed, right);
       }
@@ -414,7 +418,7 @@ void EngineCore::publish_queue() {
 
 void EngineCore::count_queue(EngineStats& stats) const {
   stats.running = scheduler_.running_count();
-  stats.waiting = scheduler_.waiting_count() + static_cast<int>(parked_.size());
+  stats.waiting = waiting_sequences();
   stats.waiting_tokens = scheduler_.waiting_tokens();
   for (const auto& request : parked_) stats.waiting_tokens += std::ssize(request->tokens);
 }

@@ -118,6 +118,7 @@ class EngineCore {
   void publish_stats();
   void publish_queue();
   void count_queue(EngineStats& stats) const;
+  int waiting_sequences() const;
   void publish_device_notes();
   void end_turn(Turn turn);
 
@@ -150,6 +151,7 @@ class EngineCore {
   std::condition_variable inbox_changed_;
   std::condition_variable turned_;
   std::vector<std::unique_ptr<EngineRequest>> inbox_;
+  int64_t inbox_places_ = 0;  // that they take in the queue: one for each beam
   int64_t inbox_tokens_ = 0;
   std::list<sched::RequestId> cancels_;
   bool stop_ = false;

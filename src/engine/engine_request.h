@@ -1,5 +1,6 @@
 // One completion inside the engine: the scheduler's record, the worker's sampling rule, and where its answer goes. A public
-// request with n = 3 becomes three of these. They share one Response and, through the prefix cache, one prompt.
+// request with n = 3 becomes three of these. They share one Response and, through the prefix cache, one prompt. One with beam
+// search becomes one whose followers are its other beams.
 // RequestReader makes and checks it on the caller's thread. Then the scheduler owns it; engine thread only.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include "choral/types.h"
 #include "engine/adapters/adapter_version.h"
 #include "engine/answer_grammar.h"
+#include "engine/beam_search/beam_group.h"
 #include "engine/output_text.h"
 #include "engine/pooling.h"
 #include "engine/response.h"
@@ -39,6 +41,10 @@ struct EngineRequest : sched::Request {
   bool wants_row_logits = false;           // of each token that is computed, as the model gave them
   std::shared_ptr<AnswerGrammar> grammar;  // that the answer keeps; null: none. A mask thread may have it longer than we
 
+  std::unique_ptr<BeamGroup> beams;  // of a beam search, the leader's; null: tokens are drawn one after another
+  // The request whose answer it is part of: itself, or the leader of its beams.
+  EngineRequest& answering() { return static_cast<EngineRequest&>(lead()); }
+
   bool is_held = false;  // it came while the engine pauses, and is taken in when it goes on
   Guesser guesser;       // Speculator's
 
@@ -56,7 +62,7 @@ struct EngineRequest : sched::Request {
   std::optional<std::vector<std::string>> given_adapters;  // Request's
   std::vector<AnswerAdapter> described_adapters;           // what they are, once they are known, for the answer's reader
 
-  int index = 0;  // of the completion
+  int index = 0;  // of the completion, or of the beam
   OutputText text;
   std::shared_ptr<Response> response;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/beam_search/beam_request.h"
 #include "engine/given_answer.h"
 #include "engine/prompt_length.h"
 #include "engine/sampling_check.h"
@@ -278,6 +279,7 @@ struct RequestReader::Wish {
   std::shared_ptr<const ThoughtBudget::Terms> thoughts = {};  // null: they have no limit
   std::shared_ptr<const Prediction> prediction = {};          // null: there is none
   std::shared_ptr<const text::Grammar> grammar = {};          // null: none; compiled last, for it costs most
+  std::optional<BeamRule> beams = {};                         // without its max_tokens
 };
 
 struct RequestReader::ReadPrompt {
@@ -321,6 +323,7 @@ Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const Req
             .text = {}};
   const SamplingParams& params = wish.params;
   CHORAL_RETURN_IF_ERROR(check_sampling(params, wish.vocab));
+  CHORAL_RETURN_IF_ERROR(check_beams(request, params));
   CHORAL_RETURN_IF_ERROR(check_timeouts(request));
   if (!request.given.empty()) CHORAL_RETURN_IF_ERROR(check_given(request, params, wish.vocab));
   if (tokens.eos_id) wish.end_ids.push_back(*tokens.eos_id);
@@ -331,11 +334,15 @@ Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const Req
     CHORAL_RETURN_IF_ERROR(check_most_guessed(request.most_guessed));
     CHORAL_TRY(wish.prediction, read_prediction(request, wish.tokenizer.get()));
   }
-  const bool keeps_best = completions_made(params) > params.n;
+  const bool keeps_best = !params.beams.wanted && completions_made(params) > params.n;
   if (keeps_best && !wish.rule.logprobs) wish.rule.logprobs = 0;  // what the best are told by
   if (!params.ignore_eos) wish.rule.stop_ids = wish.end_ids;
   wish.rule.stop_ids.insert(wish.rule.stop_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   wish.text = {params.stop, params.include_stop_str_in_output, params.skip_special_tokens};
+  if (params.beams.wanted) {
+    CHORAL_TRY(wish.beams, beam_rule_of(params, std::move(wish.rule.stop_ids), limits_.vocab));
+    wish.rule = beam_sampling(*wish.beams);
+  }
   return wish;
 }
 
@@ -404,14 +411,15 @@ Result<std::vector<AdmittedRequest>> RequestReader::read_each(Request request, s
 Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish& wish, ReadPrompt prompt, std::string id) {
   CHORAL_RETURN_IF_ERROR(check_given_prompt(request.given_prompt, prompt.tokens));
   const SamplingParams& params = wish.params;
-  const int made = completions_made(params);
-  const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(made));
+  const int sequences = completions_made(params);
+  const uint64_t ordinal = next_id_.fetch_add(static_cast<uint64_t>(sequences));
+  const int made = wish.beams ? 1 : sequences;
   const uint64_t seed = params.seed.value_or(mixed(limits_.seed ^ mixed(ordinal)));
   const auto room_tokens = std::min<size_t>(prompt.max_tokens, kExpectedTokens);
   AdmittedRequest admitted;
   if (id.empty()) id = fmt::format("cmpl-{}", ordinal);
   const ResponseForm form{.completions = made,
-                          .best = made > params.n ? params.n : 0,
+                          .best = wish.beams || made > params.n ? params.n : 0,
                           .expected_tokens = room_tokens,
                           .with_logprobs = params.logprobs.has_value(),
                           .seed = seed,
@@ -457,6 +465,7 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
     completion->guesser.set_prediction(wish.prediction);
     completion->timeout_s = request.timeout_s > 0 ? request.timeout_s : limits_.timeout_s;
     completion->queue_timeout_s = request.queue_timeout_s > 0 ? request.queue_timeout_s : limits_.queue_timeout_s;
+    if (wish.beams) add_beams(*wish.beams, wish.tokenizer, wish.text, *completion);
     if (is_begun) {
       completion->given_adapters = request.given_adapters;
       CHORAL_TRY(const AnswerEnding ending, take_given(*completion, request.given[i]));

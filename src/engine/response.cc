@@ -125,6 +125,16 @@ void Response::add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs
                                  std::make_move_iterator(logprobs.end()));
 }
 
+void Response::count_made(int64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  facts_.made_tokens += tokens;
+}
+
+void Response::set_best(std::vector<Completion> best) {
+  const std::lock_guard lock(mutex_);
+  if (open_ > 0) best_ = std::move(best);
+}
+
 void Response::set_guesses(int index, const GuessCounts& guesses) {
   const std::lock_guard lock(mutex_);
   if (auto* completion = open_completion(index)) completion->guesses = guesses;
@@ -174,13 +184,23 @@ void Response::end_one() {
 
 void Response::keep_best() {
   auto& all = output_.completions;
+  cursors_.resize(form_.best);
+  if (!best_.empty() && output_.status.ok()) {
+    all = std::move(best_);
+    return;
+  }
+  // Those that never came to be, beams', ended as what they would have come from.
+  const FinishReason reason = all.back().finish_reason;
+  while (std::ssize(all) < form_.best) {
+    all.emplace_back().index = static_cast<int>(all.size());
+    all.back().finish_reason = reason;
+  }
   // Equal ones in the order of their seeds.
   std::sort(all.begin(), all.end(), [](const Completion& a, const Completion& b) {
     const double x = mean_logprob(a), y = mean_logprob(b);
     return x != y ? x > y : a.index < b.index;
   });
   all.resize(form_.best);
-  cursors_.resize(form_.best);
   for (int i = 0; i < form_.best; ++i) all[i].index = i;
 }
 

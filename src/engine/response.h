@@ -19,8 +19,9 @@
 namespace choral::engine {
 
 struct ResponseForm {
-  int completions = 1;         // that are made
-  int best = 0;                // so many of them are given, those with the highest mean log-probability; 0 = all, as they come
+  int completions = 1;  // that are made
+  // So many of them are given, at the end: those of set_best(), or with the highest mean log-probability. 0 = all, as they come.
+  int best = 0;
   size_t expected_tokens = 0;  // of each: room for them is reserved
   bool with_logprobs = false;
   uint64_t seed = 0;       // AnswerFacts'
@@ -43,6 +44,8 @@ class Response {
   void add_text(int index, std::string_view text);
   // Moves those of prompt tokens from first_row + 1 on; rows come in order, each once.
   void add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs);
+  void count_made(int64_t tokens);              // that are no completion's, or not yet
+  void set_best(std::vector<Completion> best);  // what is given, in order, if nothing fails
   // Of its guessed tokens so far.
   void set_guesses(int index, const GuessCounts& guesses);
   void set_embedding(std::vector<float> embedding);
@@ -90,6 +93,7 @@ class Response {
   mutable std::mutex mutex_;  // guards what follows, but for the last four
   std::condition_variable changed_;
   RequestOutput output_;
+  std::vector<Completion> best_;
   AnswerFacts facts_;
   std::vector<Cursor> cursors_;
   int open_;

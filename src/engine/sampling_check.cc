@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/status.h"
+#include "engine/beam_search/beam_search.h"
 #include "engine/sampling_rule.h"
 
 namespace choral::engine {
@@ -20,6 +21,7 @@ constexpr size_t kMaxBreakers = 32;      // a vocabulary is looked through for e
 constexpr size_t kMaxBreakerBytes = 40;  // llama.cpp's
 constexpr float kMostDryMultiplier = 100;
 constexpr float kMostDryBase = 100;
+constexpr float kMostLengthPenalty = 10;
 
 template <class T>
 Status in_range(std::string_view name, T value, std::type_identity_t<T> low, std::type_identity_t<T> high) {
@@ -67,6 +69,19 @@ Status check_completions(const SamplingParams& p) {
   if (p.best_of > 0 && p.best_of < p.n) {
     return invalid_argument("best_of is {} and n is {}; best_of must be at least n, or 0 for n", p.best_of, p.n);
   }
+  if (!p.beams.wanted) {
+    if (p.beams.width == 0) return {};
+    return invalid_argument("beam_width is {}, of a beam search that is not asked for; send use_beam_search: true",
+                            p.beams.width);
+  }
+  const int width = completions_made(p);
+  CHORAL_RETURN_IF_ERROR(in_range(p.beams.width > 0 ? "beam_width"
+                                  : p.best_of > 0   ? "best_of, the beams,"
+                                                    : "n, the beams,",
+                                  width, 1, kMostBeams));
+  if (p.beams.width < 0 || width < p.n)
+    return invalid_argument("beam_width is {} and n is {}; a search gives at most as many answers as it has beams", p.beams.width,
+                            p.n);
   return {};
 }
 
@@ -83,6 +98,7 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
   CHORAL_RETURN_IF_ERROR(in_range("xtc_threshold", p.xtc_threshold, 0, 1));
   CHORAL_RETURN_IF_ERROR(in_range("repeat_last_n", p.penalty_last_n, -1, 1 << 30));
   CHORAL_RETURN_IF_ERROR(check_dry(p));
+  CHORAL_RETURN_IF_ERROR(in_range("length_penalty", p.beams.length_penalty, -kMostLengthPenalty, kMostLengthPenalty));
   CHORAL_RETURN_IF_ERROR(in_range("presence_penalty", p.presence_penalty, -2, 2));
   CHORAL_RETURN_IF_ERROR(in_range("frequency_penalty", p.frequency_penalty, -2, 2));
   CHORAL_RETURN_IF_ERROR(in_range("top_p", p.top_p, 0, 1));

@@ -17,8 +17,11 @@ inline constexpr double kMostTimeoutS = 1e9;      // decades
 // Log probabilities of one answer, the chosen tokens' included: 20 a token over 128k tokens, or 50 MiB of JSON a million.
 inline constexpr int64_t kMostLogprobs = int64_t{1} << 22;
 
-// Completions that are made, of which n are given.
-inline int completions_made(const SamplingParams& params) { return params.best_of > 0 ? params.best_of : params.n; }
+// Completions that are made, of which n are given. Of beam search: those that are computed at a time, its beams.
+inline int completions_made(const SamplingParams& params) {
+  if (params.beams.wanted && params.beams.width > 0) return params.beams.width;
+  return params.best_of > 0 ? params.best_of : params.n;
+}
 
 // How many there may be, of both.
 Status check_completions(const SamplingParams& params);

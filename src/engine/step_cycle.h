@@ -103,6 +103,7 @@ void StepCycle::take_finished(sched::Scheduler& scheduler, Ended&& ended) {
   for (auto& request : finished_) {
     auto& last = static_cast<EngineRequest&>(*request);
     input_writer_.forget(last);
+    for (const auto& follower : last.followers) input_writer_.forget(static_cast<const EngineRequest&>(*follower));
     ended(last);
   }
   finished_.clear();

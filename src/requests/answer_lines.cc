@@ -72,10 +72,10 @@ void put_completion(const Completion& c, AnswerWriter& out) {
   out.field("text", json_quoted(c.text));
   out.field("finish_reason", json_quoted(finish_reason_name(c.finish_reason)));
   if (!c.stop_reason.empty()) out.field("stop_reason", json_quoted(c.stop_reason));
-  if (!c.logprobs.empty()) {
-    out.logprobs("logprobs", c.logprobs);
+  if (!c.logprobs.empty()) out.logprobs("logprobs", c.logprobs);
+  if (!c.logprobs.empty() || c.beam_score)
     out.field("cumulative_logprob", dumped(finite_logprob(static_cast<float>(c.cumulative_logprob))));
-  }
+  if (c.beam_score) out.field("beam_score", dumped(*c.beam_score));
 }
 
 void put_echo(const LineEcho& echo, AnswerWriter& out) {

@@ -160,6 +160,14 @@ Status read_given(std::string_view name, const Json& json, Request& r) {
   return {};
 }
 
+Status read_early_stopping(std::string_view name, const Json& json, Request& r) {
+  auto& out = r.sampling.beams.early_stopping;
+  if (json.is_boolean()) return out = json.get<bool>() ? EarlyStopping::kYes : EarlyStopping::kNo, Status();
+  if (json != "never") return wrong_type(name, R"(true, false or "never")", json);
+  out = EarlyStopping::kNever;
+  return {};
+}
+
 Status read_truncation_side(std::string_view name, const Json& json, Request& r) {
   if (json != "left" && json != "right") return wrong_type(name, "left or right", json);
   r.truncation_side = json == "left" ? Request::TruncationSide::kLeft : Request::TruncationSide::kRight;
@@ -222,6 +230,10 @@ constexpr std::array kPromptFields{
 constexpr std::array kRequestFields{
     CHORAL_FIELD(n, R"({"type":"integer","minimum":1,"maximum":128})", sampling.n),
     CHORAL_FIELD(best_of, R"({"type":"integer","minimum":1,"maximum":128})", sampling.best_of),
+    CHORAL_FIELD(use_beam_search, kBoolean, sampling.beams.wanted),
+    CHORAL_FIELD(beam_width, R"({"type":"integer","minimum":1,"maximum":64})", sampling.beams.width),
+    CHORAL_FIELD(length_penalty, R"({"type":"number","minimum":-10,"maximum":10})", sampling.beams.length_penalty),
+    Field<Request>{"early_stopping", R"({"enum":[true,false,"never"]})", read_early_stopping},
     Field<Request>{"max_tokens", R"({"type":"integer","minimum":-1})", read_max_tokens},
     CHORAL_FIELD(min_tokens, kCount, sampling.min_tokens),
     CHORAL_FIELD(temperature, R"({"type":"number","minimum":0,"maximum":2})", sampling.temperature),

@@ -60,6 +60,24 @@ TEST(RequestLine, WhatWouldChangeTheAnswerAndIsNotThereIsRefused) {
   EXPECT_THAT(off.warnings, ElementsAre());
 }
 
+TEST(RequestLine, BeamSearchIsReadByItsWords) {
+  RequestLineReader reader({}, nullptr);
+  RequestLine line;
+  const auto read = [&](std::string_view text) { return reader.read(text, line); };
+  ASSERT_TRUE(read(R"({"use_beam_search":true,"beam_width":4,"length_penalty":0.5,"early_stopping":"never"})").ok());
+  const BeamSearch& beams = line.request.sampling.beams;
+  EXPECT_TRUE(beams.wanted);
+  EXPECT_EQ(beams.width, 4);
+  EXPECT_EQ(beams.length_penalty, 0.5F);
+  EXPECT_EQ(beams.early_stopping, EarlyStopping::kNever);
+  ASSERT_TRUE(read(R"({"early_stopping":true})").ok());
+  EXPECT_EQ(beams.early_stopping, EarlyStopping::kYes);
+  EXPECT_FALSE(beams.wanted);
+  ASSERT_TRUE(read(R"({"early_stopping":false})").ok());
+  EXPECT_EQ(beams.early_stopping, EarlyStopping::kNo);
+  EXPECT_THAT(read(R"({"early_stopping":"soon"})").message(), HasSubstr("'early_stopping'"));
+}
+
 TEST(RequestLine, EntriesAreCountedAsJsonCounts) {
   EXPECT_THAT(outcome_of(R"({"stop":[5]})").status.message(), HasSubstr("'stop[0]'"));
   EXPECT_THAT(outcome_of(R"({"stop":["a",5]})").status.message(), HasSubstr("'stop[1]'"));

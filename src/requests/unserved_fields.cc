@@ -11,6 +11,7 @@ using Unserved = UnservedField;
 constexpr std::string_view kAdapters = "name the adapter as 'model' or in 'lora'";
 constexpr std::string_view kText = "models here read text alone";
 constexpr std::string_view kThoughts = "it is a field of chats, whose thoughts are known";
+constexpr std::string_view kBeams = "/v1/completions and /v1/chat/completions have it";
 constexpr std::string_view kOldTools = "it is OpenAI's old form; send 'tools' and 'tool_choice'";
 
 constexpr std::array kUnserved{
@@ -35,7 +36,6 @@ constexpr std::array kUnserved{
     Unserved{"parse_tool_calls", "[true]", "leave out 'tools'"},
     Unserved{"t_max_prompt_ms", "[0,-1]", "send 'queue_timeout_s'"},
     // vLLM's
-    Unserved{"use_beam_search", "[false]"},
     Unserved{"prompt_embeds", "[]"},
     Unserved{"chat_template", "[]", "the server's own is used; its --chat-template sets it"},
     Unserved{"logits_processors", "[[]]"},
@@ -58,6 +58,8 @@ constexpr std::array kUnserved{
     Unserved{"audio", "[]", "answers are text"},
     // where it is no field of the route
     Unserved{"echo", "[false]", "/v1/completions has it"},
+    Unserved{"use_beam_search", "[false]", kBeams},
+    Unserved{"beam_width", "[]", kBeams},
     // other servers' ways to name an adapter
     Unserved{"adapter", R"([""])", kAdapters},
     Unserved{"adapters", "[[]]", kAdapters},

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -53,6 +54,9 @@ struct Request {
   std::optional<cache::PrefixRoot> prefix_root;  // names the KV's origin; nullopt: shares nothing with anybody
   // With activation_token > 0, prefix_root is the base's and this one the adapter's.
   std::optional<cache::PrefixRoot> activated_root;
+  // Its branches beside itself: a group, whose members run at the same time or not at all (Scheduler::branch()). They are given
+  // an id and nothing else, and never waited for, found or taken by themselves. Of a group no more than the prompt is shared.
+  std::vector<std::unique_ptr<Request>> followers;
 
   // --- kept by the scheduler ---
   RequestStatus status = RequestStatus::kWaiting;
@@ -84,6 +88,12 @@ struct Request {
   int32_t output_count() const { return token_count() - prompt_count; }
   int32_t remaining() const { return token_count() - computed_count; }  // tokens to compute before the next can be sampled
   bool finished() const { return status == RequestStatus::kFinished; }
+  // The request that a follower belongs to; of any other itself.
+  Request& lead() { return leader == nullptr ? *this : *leader; }
+  const Request& lead() const { return leader == nullptr ? *this : *leader; }
+  int32_t width() const { return 1 + static_cast<int32_t>(followers.size()); }
+  // Those of its tokens whose blocks others may find.
+  std::span<const int32_t> shared_tokens() const { return followers.empty() ? std::span(tokens) : prompt(); }
   // The adapter under which the token at this position is computed.
   AdapterKey adapter_key_at(int32_t position) const { return position < activation_token ? kBaseKey : adapter_key; }
   bool at_length_limit() const { return token_count() >= max_length; }  // then the engine finishes it with kLength
@@ -96,6 +106,7 @@ struct Request {
   uint64_t deferred_step = 0;       // step in which it waits for another's prefix or for its adapter
   bool holds_adapter = false;       // from acquire() to release(), preemption included
   Share* share = nullptr;
+  Request* leader = nullptr;  // of a follower
 };
 
 }  // namespace choral::sched

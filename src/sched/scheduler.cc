@@ -14,6 +14,11 @@ const SchedulerConfig& checked(const SchedulerConfig& config) {
   return config;
 }
 
+bool is_in_flight(const Request& leader) {
+  return leader.in_flight ||
+         std::any_of(leader.followers.begin(), leader.followers.end(), [](const auto& follower) { return follower->in_flight; });
+}
+
 int32_t most_step_tokens(const SchedulerConfig& config) {
   return config.max_prefill_chunk > 0 ? std::min(config.max_prefill_chunk, config.max_num_batched_tokens)
                                       : config.max_num_batched_tokens;
@@ -70,14 +75,14 @@ void Scheduler::plan_decodes(StepPlan& plan) {
     CHORAL_CHECK(request.remaining() > 0, "a running request got no token after its last step and was not finished");
     const auto grow = [&] { return cache_.grow(request.block_tables, request.computed_count, request.token_count()); };
     bool room = grow();
-    while (!room && running_.back() != &request) {
+    while (!room && &running_.back()->lead() != &request.lead()) {
       preempt_last();
       room = grow();
     }
     if (room) {
       if (request.remaining() == 1) plan_chunk(request, plan);
     } else {
-      CHORAL_CHECK(running_.size() > 1, "a request that fits alone found no block although it is alone");
+      CHORAL_CHECK(&running_.front()->lead() != &request.lead(), "a request that fits alone found no block although it is alone");
       ++stats_.pauses;  // keeps its blocks and computed tokens until others finish or need them
     }
   }
@@ -129,20 +134,26 @@ void Scheduler::plan_chunk(Request& request, StepPlan& plan) {
 }
 
 void Scheduler::preempt_last() {
-  Request& victim = *running_.back();
-  CHORAL_CHECK(!victim.in_flight, "a request of this plan cannot be preempted");
-  running_.pop_back();
+  Request& victim = running_.back()->lead();
+  CHORAL_CHECK(!is_in_flight(victim), "a request of this plan cannot be preempted");
+  running_.resize(running_.size() - static_cast<size_t>(victim.width()));  // a group stands together
   leave_running(victim);
-  if (states_.wanted()) name_state(victim, /*leaves=*/true);
-  cache_.release(victim.block_tables);
-  give_states_back(victim);
-  victim.status = RequestStatus::kPreempted;
-  victim.computed_count = 0;
-  victim.published_blocks = 0;
-  victim.is_distrusted = false;
+  give_up_blocks(victim);
+  for (const auto& follower : victim.followers) give_up_blocks(*follower);
+  if (!victim.followers.empty()) victim.sits_out = false;  // the group begins with its leader again
   ++victim.preemption_count;
   ++stats_.preemptions;
   waiting_.push(victim);
+}
+
+void Scheduler::give_up_blocks(Request& request) {
+  if (states_.wanted()) name_state(request, /*leaves=*/true);
+  cache_.release(request.block_tables);
+  give_states_back(request);
+  request.status = RequestStatus::kPreempted;
+  request.computed_count = 0;
+  request.published_blocks = 0;
+  request.is_distrusted = false;
 }
 
 void Scheduler::make_way() {
@@ -177,13 +188,14 @@ void Scheduler::end_step(const StepPlan& plan, bool computed) {
     request.in_flight = false;
     if (states_.wanted()) move_state(item, computed);
     if (computed) set_computed(request, request.computed_count + item.known_count());
-    if (request.finished()) retire(request);
+    if (request.finished()) retire_unless_in_flight(request.lead());
   }
 }
 
 void Scheduler::share(Request& request) {
   if (!cache_.prefix_caching() || !request.prefix_root || request.is_distrusted) return;
-  const int32_t full = request.computed_count / cache_.block_tokens();
+  const auto shareable = std::min(request.computed_count, static_cast<int32_t>(request.shared_tokens().size()));
+  const int32_t full = shareable / cache_.block_tokens();
   if (full > request.published_blocks) {
     extend_prefix_chain(request);
     cache_.publish(request.prefix_chain, request.block_tables, request.published_blocks, full,
@@ -206,7 +218,7 @@ void Scheduler::extend_prefix_chain(Request& request) {
                               {.root = *request.prefix_root,
                                .activation_token = request.activation_token,
                                .activated_root = activated ? *request.activated_root : cache::PrefixRoot{}},
-                              request.tokens, cache_.block_tokens());
+                              request.shared_tokens(), cache_.block_tokens());
 }
 
 int32_t Scheduler::commit(Request& request, std::span<const int32_t> accepted, int32_t guessed) {
@@ -233,21 +245,24 @@ int32_t Scheduler::commit(Request& request, std::span<const int32_t> accepted, i
   return right;
 }
 
-void Scheduler::finish(Request& request, FinishReason reason) {
+void Scheduler::finish(Request& member, FinishReason reason) {
   CHORAL_CHECK(reason != FinishReason::kNone, "a request finishes for a reason");
+  Request& request = member.lead();
   if (request.finished()) return;
   if (request.status == RequestStatus::kRunning) {
-    running_.erase(std::find(running_.begin(), running_.end(), &request));
+    const auto first = std::find(running_.begin(), running_.end(), &request);
+    running_.erase(first, first + request.width());
     leave_running(request);
   } else {
     waiting_.remove(request);
   }
   request.status = RequestStatus::kFinished;
+  for (const auto& follower : request.followers) follower->status = RequestStatus::kFinished;
   request.finish_reason = reason;
   shares_.leave(request.adapter_key);
   request.share = nullptr;
   if (promoted_ == &request) promoted_ = nullptr;
-  if (!request.in_flight) retire(request);
+  retire_unless_in_flight(request);
 }
 
 std::unique_ptr<Request> Scheduler::withdraw(Request& request) {
@@ -272,8 +287,10 @@ bool Scheduler::cancel(RequestId id) {
   return true;
 }
 
-void Scheduler::retire(Request& request) {
+void Scheduler::retire_unless_in_flight(Request& request) {
+  if (is_in_flight(request)) return;
   if (states_.wanted()) name_state(request, /*leaves=*/true);
+  for (const auto& follower : request.followers) cache_.release(follower->block_tables);
   cache_.release(request.block_tables);
   give_states_back(request);
   if (request.holds_adapter) gate_->release(request);

@@ -12,13 +12,15 @@
 // was behind its last whole block. The latter gets that block's name at the end of the prompt, every state_tokens tokens of a
 // long one and at the end of the answer; then others find the prefix. A prefix is found as far as a state behind it is. Guesses
 // leave theirs in a third place, which becomes the request's own when all of them come true. A state has no way back, so of
-// others nothing counts as computed, and the next step computes again what came true. Adapters. A request runs once its adapter
-// is in memory and at most max_loras distinct ones run. A request that must wait for that lets others go ahead, until
-// most_overtaking of them did or it is promoted. Then no later request takes a further adapter, nor the blocks of those who have
-// one, before it has its own. A hold on an adapter lasts from admission to the end, through preemption. The adapters of requests
-// that wait for a place are fetched meanwhile, the next first, while room is free. A plan may be empty although has_work(): then
-// all requests wait for adapters to be loaded, and the engine sleeps until one is, or until a request that sits out
-// (Request::sits_out) goes on. No allocation in steady-state decode. Not thread-safe.
+// others nothing counts as computed, and the next step computes again what came true.
+// Adapters. A request runs once its adapter is in memory and at most max_loras distinct ones run. A request that must wait for
+// that lets others go ahead, until most_overtaking of them did or it is promoted. Then no later request takes a further adapter,
+// nor the blocks of those who have one, before it has its own. A hold on an adapter lasts from admission to the end, through
+// preemption. The adapters of requests that wait for a place are fetched meanwhile, the next first, while room is free.
+// Groups. A request with followers is let in with room for all of them, and they give way and come back together. The leader
+// computes what is known of it first. Then a follower joins behind what they have in common, in the leader's blocks.
+// A plan may be empty although has_work(): then all requests wait for adapters to be loaded, and the engine sleeps until one is,
+// or until a request that sits out (Request::sits_out) goes on. No allocation in steady-state decode. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -91,9 +93,21 @@ class Scheduler {
   // with are computed already. Says how many those are.
   int32_t commit(Request& request, std::span<const int32_t> accepted, int32_t guessed = 0);
 
-  // Ends a request wherever it is. While its step runs, its blocks are kept until on_computed()/abandon(). The first reason
-  // stays: finishing a finished request does nothing.
-  void finish(Request& request, FinishReason reason);
+  // Of a group whose leader is computed: the follower, which sat out since the group began to run, comes to the next steps.
+  // What it has in common with the leader is not computed again.
+  void join(Request& follower);
+  // How a member of a group goes on: with the tokens that another has now, or it itself, and one behind them.
+  struct Branch {
+    const Request* from = nullptr;
+    int32_t token = 0;
+  };
+  // Of each member one, the leader's first; whoever is gone on from is all computed, and goes on from itself. None sits out
+  // then. It is finished at its length limit, as in commit().
+  void branch(Request& leader, std::span<const Branch> next);
+
+  // Ends a request wherever it is, with its group. While its step runs, its blocks are kept until on_computed()/abandon(). The
+  // first reason stays: finishing a finished request does nothing.
+  void finish(Request& member, FinishReason reason);
   // Hands back a waiting request that was never admitted, so that it can be added again for another adapter: it keeps its place.
   std::unique_ptr<Request> withdraw(Request& request);
   // finish(…, kCancelled) by id; false when there is no such unfinished request.
@@ -105,8 +119,9 @@ class Scheduler {
 
   Request* find(RequestId id);  // unfinished only; nullptr otherwise
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
+  // Sequences: a group counts as so many as it has members.
   int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
-  int32_t waiting_count() const { return waiting_.size(); }
+  int32_t waiting_count() const { return waiting_.sequences(); }
   int64_t waiting_tokens() const { return waiting_.tokens(); }
   // Waiting requests that the last step passed over for what they lack themselves, an adapter or a prefix under way, not for
   // room.
@@ -121,6 +136,7 @@ class Scheduler {
 
  private:
   Status check_fits(const Request& request) const;
+  void make_room_for_blocks(Request& request) const;
   void plan_decodes(StepPlan& plan);
   void plan_prefills(StepPlan& plan);
   void plan_drafts(StepPlan& plan);
@@ -136,11 +152,15 @@ class Scheduler {
   bool may_pass_drain(const Request& request) const;
   Admission defer_adapter(Request& request, Admission why);
   void enter_running(Request& request);
+  void add_followers(Request& leader, std::vector<Request*>::iterator place);
   void leave_running(Request& request);
+  int64_t blocks_for_followers(const Request& leader, int64_t shared_tokens, int64_t token_count) const;
+  void go_on_from(Request& member, const Request& from);
   bool shares_pending_prefix(const Request& request, int32_t cached_blocks) const;
   void plan_chunk(Request& request, StepPlan& plan);
   int32_t budget_left(const StepPlan& plan) const { return config_.max_num_batched_tokens - plan.total_tokens(); }
   void preempt_last();
+  void give_up_blocks(Request& request);
   void make_way();
   void promote_longest_waiting();
   void end_step(const StepPlan& plan, bool computed);
@@ -157,7 +177,7 @@ class Scheduler {
   void give_states_back(Request& request);
   static void set_computed(Request& request, int32_t count);
   void extend_prefix_chain(Request& request);
-  void retire(Request& request);
+  void retire_unless_in_flight(Request& request);
 
   SchedulerConfig config_;
   int32_t watermark_blocks_;

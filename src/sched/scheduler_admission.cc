@@ -35,6 +35,17 @@ Status Scheduler::check_fits(const Request& request) const {
     return invalid_argument("the request mixes {} adapters, max_loras allows {} in one step; mix fewer or raise max_loras",
                             request.adapter_ids.size(), config_.max_loras);
   }
+  if (request.width() > config_.max_num_seqs) {
+    return invalid_argument(
+        "the request wants {} beams, and a step has at most {} sequences; send a smaller beam_width or raise --max-num-seqs "
+        "(in the library max_num_seqs)",
+        request.width(), config_.max_num_seqs);
+  }
+  if (!request.followers.empty() && states_.wanted()) {
+    return unsupported(
+        "beam search of several beams needs what is computed of an answer to be shared between them, and layers of this model "
+        "keep a state of its text instead; leave use_beam_search out");
+  }
   if (request.max_tokens < 0) return invalid_argument("max_tokens is {}, it must be at least 0", request.max_tokens);
   if (prompt_tokens > most_prompt) {
     return too_large("the prompt has {} tokens; with max_model_len = {} at most {} are possible; shorten it", prompt_tokens,
@@ -46,7 +57,14 @@ Status Scheduler::check_fits(const Request& request) const {
   // The last output is never fed back, so it needs no place in the cache.
   const int64_t most_tokens =
       std::min<int64_t>(static_cast<int64_t>(prompt_tokens) + request.max_tokens, config_.max_model_len) - least_output;
-  const int64_t blocks = cache_.most_blocks(most_tokens);
+  const int64_t blocks =
+      cache_.most_blocks(most_tokens) + blocks_for_followers(request, static_cast<int64_t>(prompt_tokens), most_tokens);
+  if (blocks > cache_.block_count() && !request.followers.empty()) {
+    return too_large(
+        "{} beams with a prompt of {} tokens and max_tokens {} need {} KV blocks of {} tokens, the cache has {}; send a smaller "
+        "beam_width, shorten the prompt, lower max_tokens or give the KV cache more memory",
+        request.width(), prompt_tokens, request.max_tokens, blocks, cache_.block_tokens(), cache_.block_count());
+  }
   if (blocks > cache_.block_count()) {
     return too_large(
         "prompt ({} tokens) and max_tokens ({}) need {} KV blocks of {} tokens, the cache has {}; shorten the prompt, lower "
@@ -56,13 +74,23 @@ Status Scheduler::check_fits(const Request& request) const {
   return {};
 }
 
+void Scheduler::make_room_for_blocks(Request& r) const {
+  r.block_tables.resize(cache_.groups());
+  for (auto& table : r.block_tables) table.reserve(cache_.blocks_for(r.max_length));
+}
+
 Status Scheduler::make_room_for(Request& r) const {
   CHORAL_RETURN_IF_ERROR(check_fits(r));
   r.prompt_count = r.token_count() - r.given_count;
   r.max_length = static_cast<int32_t>(std::min<int64_t>(int64_t{r.prompt_count} + r.max_tokens, config_.max_model_len));
   r.tokens.reserve(r.max_length);
-  r.block_tables.resize(cache_.groups());
-  for (auto& table : r.block_tables) table.reserve(cache_.blocks_for(r.max_length));
+  make_room_for_blocks(r);
+  for (const auto& follower : r.followers) {
+    follower->leader = &r;
+    follower->max_length = r.max_length;
+    follower->tokens.reserve(r.max_length);
+    make_room_for_blocks(*follower);
+  }
   if (cache_.prefix_caching() && r.prefix_root) r.prefix_chain.reserve(cache_.blocks_for(r.max_length));
   return {};
 }
@@ -159,8 +187,12 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
       return Admission::kDeferred;
     }
   }
-  // Found blocks without holder are free blocks too until they are adopted.
-  const int64_t needed = cache_.blocks_to_begin(match, request.token_count());
+  if (running_count() + request.width() > config_.max_num_seqs) return Admission::kNoRoom;
+  // Found blocks without holder are free blocks too until they are adopted. Followers come with the next token, if one is
+  // computed.
+  const int64_t needed =
+      cache_.blocks_to_begin(match, request.token_count()) +
+      blocks_for_followers(request, request.prompt_count, std::min(request.token_count() + 1, request.max_length - 1));
   const int32_t kept_free = running_.empty() ? 0 : watermark_blocks_;
   if (needed + kept_free > cache_.free_blocks()) return Admission::kNoRoom;
   if (states_.wanted() && states_.free_count() == 0) return Admission::kNoRoom;
@@ -191,8 +223,9 @@ Scheduler::Admission Scheduler::try_admit(Request& request, StepPlan& plan) {
   }
   const auto place = std::upper_bound(running_.begin(), running_.end(), &request,
                                       [this](const Request* a, const Request* b) { return more_urgent(*a, *b, config_.policy); });
-  running_.insert(place, &request);
+  const auto placed = running_.insert(place, &request);
   enter_running(request);
+  if (!request.followers.empty()) add_followers(request, placed + 1);
   plan_chunk(request, plan);
   return Admission::kAdmitted;
 }

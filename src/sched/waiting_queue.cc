@@ -31,6 +31,7 @@ WaitingQueue::WaitingQueue(const SchedulerConfig& config) : policy_(config.polic
 void WaitingQueue::push(Request& request) {
   CHORAL_CHECK(requests_.size() < requests_.capacity(), "waiting queue grows beyond what was reserved");
   requests_.push_back(&request);
+  sequences_ += request.width();
   tokens_ += request.token_count();
   candidates_valid_ = false;
 }
@@ -38,6 +39,7 @@ void WaitingQueue::push(Request& request) {
 void WaitingQueue::remove(Request& request) {
   const auto found = std::find(requests_.begin(), requests_.end(), &request);
   CHORAL_CHECK(found != requests_.end(), "the request does not wait");
+  sequences_ -= request.width();
   tokens_ -= request.token_count();
   *found = requests_.back();
   requests_.pop_back();

@@ -121,6 +121,33 @@ class CompletionsTest(unittest.TestCase):
         self.assertEqual(len(got), 1)
         self.assertAlmostEqual(sum(got[0]["logprobs"]["token_logprobs"]) / 6, max(means), places=5)
 
+    def test_beams_give_their_best_in_order(self):
+        body = {"prompt": "Hello", "max_tokens": 6, "use_beam_search": True, "beam_width": 4, "n": 3, "return_token_ids": True, "length_penalty": 0.5}
+        choices = SERVER.post("/v1/completions", **body)["choices"]
+        self.assertEqual([c["index"] for c in choices], [0, 1, 2])
+        scores = [c["beam_score"] for c in choices]
+        self.assertEqual(scores, sorted(scores, reverse=True))
+        for choice in choices:
+            self.assertAlmostEqual(choice["beam_score"], choice["cumulative_logprob"] / len(choice["token_ids"]) ** 0.5, places=9)
+        self.assertEqual(len({tuple(c["token_ids"]) for c in choices}), 3)
+        # A prompt's answers are its own, whatever is beside it; a stream brings each in one piece.
+        both = SERVER.post("/v1/completions", **{**body, "prompt": ["x", "Hello"]})["choices"]
+        self.assertEqual([c["text"] for c in both[3:]], [c["text"] for c in choices])
+        pieces = [c for event in SERVER.stream("/v1/completions", **body) for c in event["choices"]]
+        self.assertEqual([(c["index"], c["text"]) for c in pieces], [(c["index"], c["text"]) for c in choices])
+        chat = SERVER.post("/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}], n=2, use_beam_search=True, max_tokens=5)
+        self.assertEqual(len(chat["choices"]), 2, "the width is n where nothing else says it")
+        self.assertGreaterEqual(chat["choices"][0]["beam_score"], chat["choices"][1]["beam_score"])
+
+    def test_what_beams_do_not_go_with_is_refused(self):
+        body = {"prompt": "Hello", "max_tokens": 6, "use_beam_search": True}
+        for more, says in (({"n": 3, "beam_width": 2}, "beam_width"), ({"beam_width": 65}, "beam_width"), ({"logprobs": 1}, "logprobs"),
+                           ({"presence_penalty": 1}, "presence_penalty"), ({"stop": "a"}, "stop_token_ids"), ({"early_stopping": "x"}, "early_stopping"),
+                           ({"use_beam_search": False, "beam_width": 2}, "use_beam_search")):
+            status, _, answer = SERVER.call("POST", "/v1/completions", {**body, **more})
+            self.assertEqual(status, 400)
+            self.assertIn(says, answer["error"]["message"])
+
     def test_every_form_of_prompt_is_taken(self):
         ids = [72, 101, 108, 108, 111]
         texts = [SERVER.post("/v1/completions", prompt=prompt, **GREEDY)["choices"] for prompt in ("Hello", ["Hello"], ids, [ids])]

@@ -104,6 +104,32 @@ class Answers(PackageTest):
         with self.raises(InvalidArgumentError, "sampling_params has 2 entries for 5 prompts"):
             self.llm.generate(PROMPTS, params[:2])
 
+    def test_beams_give_the_best_answers_in_order(self):
+        params = SamplingParams(use_beam_search=True, beam_width=4, n=3, max_tokens=6, ignore_eos=True, length_penalty=2.0, early_stopping="never")
+        outputs = self.llm.generate("once", params, lora_request="loud")[0].outputs
+        scores = [one.beam_score for one in outputs]
+        self.assertEqual((len(outputs), scores), (3, sorted(scores, reverse=True)))
+        for one in outputs:
+            self.assertAlmostEqual(one.beam_score, one.cumulative_logprob / 36)
+        with self.raises(InvalidArgumentError, "early_stopping must be True"):
+            self.llm.generate("once", SamplingParams(use_beam_search=True, early_stopping="soon"))
+        with self.raises(UnsupportedError, "presence_penalty"):
+            self.llm.generate("once", SamplingParams(use_beam_search=True, presence_penalty=1.0))
+        program = (
+            "import sys, choral.compat.vllm, vllm\n"
+            "from vllm.sampling_params import BeamSearchParams\n"
+            "llm = vllm.LLM(sys.argv[1], threads=1)\n"
+            "prompts = [{'prompt': 'once'}, {'prompt_token_ids': llm.get_tokenizer().encode('once')}]\n"
+            "for found in llm.beam_search(prompts, BeamSearchParams(beam_width=3, max_tokens=5, ignore_eos=True)):\n"
+            "    print([one.text for one in found.sequences], [len(one.tokens) for one in found.sequences])\n"
+        )  # fmt: skip
+        done = subprocess.run([sys.executable, "-c", program, self.model], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        own = self.llm.generate("once", SamplingParams(use_beam_search=True, n=3, max_tokens=5, ignore_eos=True))[0]
+        counts = [len(own.prompt_token_ids) + 5] * 3
+        told = [f"{[prompt + one.text for one in own.outputs]} {counts}" for prompt in ("once", self.llm.get_tokenizer().decode(own.prompt_token_ids))]
+        self.assertEqual(done.stdout.splitlines(), told)
+
     def test_n_answers_each_with_its_index_and_seeds_repeat(self):
         params = SamplingParams(n=3, seed=11, max_tokens=6, ignore_eos=True)
         outputs = [self.llm.generate("once", params)[0].outputs for _ in range(2)]

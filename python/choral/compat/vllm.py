@@ -1,6 +1,6 @@
 """`import choral.compat.vllm` before a program that imports vllm: it gets this engine under vllm's names.
 
-Served are vllm.LLM, SamplingParams, TokensPrompt, TextPrompt, RequestOutput, CompletionOutput, vllm.sampling_params,
+Served are vllm.LLM, SamplingParams, BeamSearchParams, TokensPrompt, TextPrompt, RequestOutput, CompletionOutput, vllm.sampling_params,
 vllm.lora.request, vllm.inputs, vllm.outputs, vllm.tokenizers and resolve_chat_template: what lm-eval's `--model vllm` and Outlines
 use. It is refused where the real vllm is installed, and whatever else is asked for is an ImportError.
 """
@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -34,11 +34,67 @@ class LLM(ChoralLLM):
         config = SimpleNamespace(model=model, max_model_len=self.model_info.max_model_len, get_vocab_size=lambda: self.model_info.vocab_size)
         self.llm_engine = SimpleNamespace(model_config=config)
 
+    def beam_search(
+        self, prompts: Any, params: BeamSearchParams, lora_request: Any = None, use_tqdm: bool = False, concurrency_limit: int | None = None
+    ) -> list[BeamSearchOutput]:
+        """The `beam_width` best answers to each prompt. They are found and ranked as transformers does it (SamplingParams'
+        use_beam_search), where vLLM's own search counts the prompt's tokens as the answer's and never ends early. All prompts
+        are searched beside each other, as many as have room: `concurrency_limit` changes nothing."""
+        asked = SamplingParams(
+            use_beam_search=True, n=params.beam_width, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos, length_penalty=params.length_penalty,
+            include_stop_str_in_output=params.include_stop_str_in_output,
+        )  # fmt: skip
+        outputs = self.generate(prompts, asked, use_tqdm=use_tqdm, lora_request=lora_request)
+        return [BeamSearchOutput([self._sequence(output, one) for one in output.outputs]) for output in outputs]
+
+    def _sequence(self, output: RequestOutput, one: CompletionOutput) -> BeamSearchSequence:
+        prompt = output.prompt
+        if prompt is None:  # it was given as tokens
+            prompt = self.get_tokenizer(one.lora_request).decode(output.prompt_token_ids)
+        return BeamSearchSequence(
+            tokens=[*output.prompt_token_ids, *one.token_ids],
+            text=prompt + one.text,
+            cum_logprob=one.cumulative_logprob,
+            finish_reason=one.finish_reason,
+            stop_reason=one.stop_reason,
+            lora_request=one.lora_request,
+        )
+
 
 class SamplingParams(ChoralSamplingParams):
     """With the list of its fields, through which Outlines copies it."""
 
     __struct_fields__ = tuple(one.name for one in fields(ChoralSamplingParams))
+
+
+@dataclass
+class BeamSearchParams:
+    """Nothing is drawn, so `temperature` rules nothing."""
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    length_penalty: float = 1.0
+    include_stop_str_in_output: bool = False
+
+
+@dataclass
+class BeamSearchSequence:
+    """`tokens` and `text` begin with the prompt's."""
+
+    tokens: list[int]
+    text: str
+    cum_logprob: float | None
+    logprobs: list[Any] = field(default_factory=list)  # none
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    lora_request: Any = None
+
+
+@dataclass
+class BeamSearchOutput:
+    sequences: list[BeamSearchSequence]
 
 
 class TokensPrompt(dict[str, Any]):
@@ -63,7 +119,7 @@ def resolve_chat_template(tokenizer: Any, chat_template: str | None = None, **_:
 _MODULES: dict[str, dict[str, Any]] = {
     "vllm": {
         "LLM": LLM, "SamplingParams": SamplingParams, "TokensPrompt": TokensPrompt, "TextPrompt": TextPrompt,
-        "RequestOutput": RequestOutput, "CompletionOutput": CompletionOutput, "__version__": VERSION,
+        "RequestOutput": RequestOutput, "CompletionOutput": CompletionOutput, "BeamSearchParams": BeamSearchParams, "__version__": VERSION,
     },
     "vllm.inputs": {"TokensPrompt": TokensPrompt, "TextPrompt": TextPrompt},
     "vllm.lora": {},
@@ -71,6 +127,7 @@ _MODULES: dict[str, dict[str, Any]] = {
     "vllm.outputs": {"RequestOutput": RequestOutput, "CompletionOutput": CompletionOutput},
     "vllm.sampling_params": {
         "SamplingParams": SamplingParams, "StructuredOutputsParams": StructuredOutputsParams, "GuidedDecodingParams": StructuredOutputsParams,
+        "BeamSearchParams": BeamSearchParams,
     },
     "vllm.tokenizers": {"get_tokenizer": get_tokenizer},
     "vllm.transformers_utils": {},

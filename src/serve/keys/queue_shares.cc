@@ -37,8 +37,8 @@ Result<QueueShares::Place> QueueShares::take(std::string_view client, int64_t an
   const int64_t most_at_once = (queue.most_waiting + queue.batch) / 2;
   if (answers > most_at_once) {
     return too_large(
-        "the request asks for {} answers (n or best_of, for each of its prompts); one request may ask for {}, half of the queue "
-        "(--max-num-queued-reqs), so that others find a place",
+        "the request asks for {} answers (n, best_of or beam_width, for each of its prompts); one request may ask for {}, half "
+        "of the queue (--max-num-queued-reqs), so that others find a place",
         answers, most_at_once);
   }
   const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
 // What requests count against limits of tokens: prompts and answers. Completions that are made to be compared and not given
-// (SamplingParams::best_of) count as well. Pure.
+// (SamplingParams::best_of, and beams) count as well. Pure.
 #pragma once
 
 #include <cstdint>

@@ -20,6 +20,9 @@ TEST(TokenCharge, BeforeItStartsAllThatMayBeMadeCounts) {
   EXPECT_EQ(most_tokens(asking(2, 0, 10), {}, 100), 3 + 20);
   EXPECT_EQ(most_tokens(asking(1, 128, 10), {}, 100), 3 + 1280);
   EXPECT_EQ(most_tokens(asking(1, 0, 0), {}, 100), 3 + 100);
+  auto search = asking(2, 0, 10);
+  search.sampling.beams = {.wanted = true, .width = 8};
+  EXPECT_EQ(most_tokens(search, {}, 100), 3 + 80) << "each beam's";
   auto embedding = asking(1, 0, 10);
   embedding.embedding = true;
   EXPECT_EQ(most_tokens(embedding, {}, 100), 3);

@@ -147,6 +147,7 @@ class NativeForm : public AnswerForm {
     json["content"] = content;
     if (shows_tokens_ && !no_tokens_) json["tokens"] = completion.token_ids;
     add_adapters(output.adapters, json);
+    add_beam_score(completion, json);
     json = chosen(std::move(json));
     if (!probs_ || no_tokens_ || !names_probs()) return json;
     return with_all_probs(std::move(json), completion);

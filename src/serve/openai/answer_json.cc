@@ -99,6 +99,12 @@ Json prompt_progress_json(const Progress& progress) {
           {"time_ms", progress.prompt_s * kMs}};
 }
 
+void add_beam_score(const Completion& completion, Json& json) {
+  if (!completion.beam_score) return;
+  json["cumulative_logprob"] = completion.cumulative_logprob;
+  json["beam_score"] = *completion.beam_score;
+}
+
 Json finish_reason_json(FinishReason reason) {
   if (reason == FinishReason::kNone) return nullptr;
   return finish_reason_name(reason);

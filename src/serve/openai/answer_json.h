@@ -21,6 +21,8 @@ bool begins(const RequestOutput& output);
 Json timings_json(const Progress& progress);
 // llama.cpp's `prompt_progress`, of a prompt that is computed.
 Json prompt_progress_json(const Progress& progress);
+// What answers of beam search are ranked by; of others nothing.
+void add_beam_score(const Completion& completion, Json& json);
 // null while there is none.
 Json finish_reason_json(FinishReason reason);
 Json stop_reason_json(const std::string& stop_reason, bool by_token);

@@ -101,7 +101,7 @@ TEST(ReadCalls, WhatWouldChangeTheAnswerAndIsNotThereIsRefusedByName) {
   for (const char* member :
        {R"("mirostat":2)", R"("dynatemp_range":0.8)", R"("adaptive_target":0.5)", R"("tfs_z":0.5)", R"("samplers":["top_k"])",
         R"("functions":[{}])", R"("web_search_options":{})", R"("modalities":["text","audio"])", R"("audio":{"voice":"x"})",
-        R"("use_beam_search":true)", R"("penalize_nl":true)", R"("adapter_id":"x")"})
+        R"("penalize_nl":true)", R"("adapter_id":"x")"})
     EXPECT_EQ(refused(member), std::string(member).substr(1, std::string(member).find(':') - 2)) << member;
   for (const char* member :
        {R"("mirostat":0,"mirostat_tau":5,"mirostat_eta":0.1)", R"("dry_multiplier":0.0,"dry_base":1.75)", R"("typical_p":0.9)",
@@ -111,6 +111,8 @@ TEST(ReadCalls, WhatWouldChangeTheAnswerAndIsNotThereIsRefusedByName) {
   BodyNotes notes;
   EXPECT_EQ(read_chat_call(R"({"messages":[{"role":"user","content":"a"}],"echo":true})", {}, notes).status().code(),
             Code::kUnsupported);
+  EXPECT_EQ(read_response_call(R"({"input":"a","use_beam_search":true})", {}, notes).status().code(), Code::kUnsupported);
+  EXPECT_EQ(read_response_call(R"({"input":"a","beam_width":2})", {}, notes).status().code(), Code::kUnsupported);
 }
 
 TEST(ReadCalls, ThinkingHasABudgetByAnyOfItsNames) {

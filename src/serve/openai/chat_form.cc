@@ -94,7 +94,9 @@ class ChatForm : public AnswerForm {
     Json message{{"role", "assistant"}, {"content", is_silent ? Json(nullptr) : Json(read.content)}, {"refusal", nullptr}};
     if (include_reasoning_ && !read.reasoning.empty()) put_reasoning(read.reasoning, message);
     for (const auto& call : read.calls) message["tool_calls"].push_back(call_json(call.id, call.name, call.arguments));
-    LongObject json(Json{{"index", completion.index}, {"message", std::move(message)}});
+    Json begin{{"index", completion.index}, {"message", std::move(message)}};
+    add_beam_score(completion, begin);
+    LongObject json(std::move(begin));
     json.add("logprobs", logprobs_ ? long_chat_logprobs(completion.logprobs, beside_, names_) : Json(nullptr));
     json.add("finish_reason", finish_reason(completion.finish_reason, has_calls));
     json.add("stop_reason", stop_reason_json(completion.stop_reason, completion.stopped_by_token));

@@ -137,7 +137,9 @@ class CompletionForm : public AnswerForm {
   }
 
   LongJson choice(size_t prompt, const RequestOutput& output, const Completion& completion) const {
-    LongObject json(Json{{"index", prompt * choices_ + static_cast<size_t>(completion.index)}});
+    Json begin{{"index", prompt * choices_ + static_cast<size_t>(completion.index)}};
+    add_beam_score(completion, begin);
+    LongObject json(std::move(begin));
     const bool is_first = completion.given_token_ids.empty();
     json.add("text", Json((echo_ && is_first ? prompt_texts_[prompt] : "") + (no_tokens_ ? "" : completion.text)));
     json.add("logprobs", logprobs_ ? logprobs(output, completion) : Json(nullptr));

@@ -15,7 +15,6 @@ constexpr std::string_view kGuess =
     "before each step guesses are weighed by how likely they are and by what the step costs; the answer is the same";
 constexpr std::string_view kModerated = "nothing is moderated";
 constexpr std::string_view kSpaces = "texts are decoded as the model's own tokenizer file says";
-constexpr std::string_view kBeams = "it is of beam search, which `use_beam_search` asks for";
 constexpr std::string_view kIds = "the header X-Request-Id names a request";
 constexpr std::string_view kAtOnce = "each piece is sent when it is there";
 constexpr std::string_view kTold = "it is always told";
@@ -40,8 +39,6 @@ constexpr std::array kIgnoredFields{
     IgnoredField{"speculative.p_min", because::kGuess},
     IgnoredField{"moderation", because::kModerated},
     IgnoredField{"spaces_between_special_tokens", because::kSpaces},
-    IgnoredField{"length_penalty", because::kBeams},
-    IgnoredField{"early_stopping", because::kBeams},
     IgnoredField{"session_id", because::kIds},
     IgnoredField{"request_id", because::kIds},
     IgnoredField{"stream_interval", because::kAtOnce},
