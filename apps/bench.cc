@@ -12,6 +12,7 @@
 #include "bench_adapters.h"
 #include "bench_page.h"
 #include "bench_report.h"
+#include "bench_speculation.h"
 #include "command.h"
 #include "engine_flags.h"
 #include "output_file.h"
@@ -38,6 +39,8 @@ struct BenchFlags : TimedModelFlags {
   bool operators = false;
   bool quick = false;
   AdapterBenchFlags adapters;
+  std::string speculation;  // a file of prompts; then these are answered, and no steps are timed
+  int rounds = 5;
 };
 
 Status check_flags(const BenchFlags& f) {
@@ -49,6 +52,11 @@ Status check_flags(const BenchFlags& f) {
   }
   if (f.context < 1 || f.context > 1 << 20) return invalid_argument("--context {}: give 1 to {}", f.context, 1 << 20);
   if (f.steps && (*f.steps < 1 || *f.steps > 100'000)) return invalid_argument("--steps {}: give 1 to 100000", *f.steps);
+  if (f.rounds < 1 || f.rounds > 1000) return invalid_argument("--rounds {}: give 1 to 1000", f.rounds);
+  if (!f.speculation.empty() && (!f.synthetic.empty() || f.adapters.count > 0 || !f.prefill.empty() || f.steps || f.operators))
+    return invalid_argument(
+        "--speculation answers prompts with MODEL and times no steps; leave --synthetic, --adapters, --prefill, --steps and "
+        "--ops out");
   return check_adapter_flags(f.adapters);
 }
 
@@ -174,7 +182,44 @@ Status measure(StepTimer& bench, const BenchFlags& flags, int steps, Progress& p
   return {};
 }
 
+Status run_speculation(BenchFlags flags) {
+  CHORAL_RETURN_IF_ERROR(check_flags(flags));
+  CHORAL_TRY(const auto prompts, read_bench_prompts(flags.speculation).while_("--speculation"));
+  CHORAL_TRY(const auto page_file, open_beside_report("--html", flags.html, flags.engine.quiet));
+  if (flags.batch.empty()) flags.batch = {1};
+  auto& most_seqs = flags.engine.options.max_num_seqs;
+  most_seqs = std::max(most_seqs, *std::max_element(flags.batch.begin(), flags.batch.end()));
+  CHORAL_TRY(const auto llm, load_llm(flags.engine));
+  Progress progress(flags.engine.quiet);
+  CHORAL_TRY(const auto report, measure_speculation(*llm, prompts, flags.batch, flags.quick ? 1 : flags.rounds, progress));
+  progress.finish();
+  const ModelInfo& info = llm->info();
+  const std::string machine = fmt::format("{}, level {}, {} threads; {}", machine_facts().cpu_model, info.cpu_level, info.threads,
+                                          fmt::format("{} rounds of each", report.rounds));
+  if (flags.json) {
+    Json all{{"model", info.name},
+             {"parameters", info.parameters},
+             {"weight_bytes", info.weight_bytes},
+             {"cpu", machine_facts().cpu_model},
+             {"cpu_level", info.cpu_level},
+             {"threads", info.threads}};
+    all["speculation"] = speculation_json(report);
+    CHORAL_RETURN_IF_ERROR(print_out(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+  } else {
+    const int columns = terminal_columns();
+    std::string text = wrap_hanging(fmt::format("{}\n{}\n", info.name, machine), columns);
+    text +=
+        "\n" + speculation_table(report).text(columns) + "\n" + wrap_hanging(fmt::format("{}\n", kSpeculationRemark), columns);
+    CHORAL_RETURN_IF_ERROR(print_out(text));
+  }
+  HtmlPage page("choral bench: " + info.name, machine);
+  add_speculation_report(report, page);
+  page.add_folded("Choices and fallbacks", info.notes);
+  return write_html_file(page_file.get(), page);
+}
+
 Status run(BenchFlags flags) {
+  if (!flags.speculation.empty()) return run_speculation(std::move(flags));
   if (flags.batch.empty()) flags.batch = flags.quick ? std::vector{1, 8} : std::vector{1, 8, 32};
   const int steps = flags.steps.value_or(flags.quick ? 4 : 20);
   CHORAL_RETURN_IF_ERROR(check_flags(flags));
@@ -221,6 +266,10 @@ void add_bench(CLI::App& app, Command& command) {
       ->type_name("N");
   sub->add_option("--ranks", adapters.ranks, "their ranks, in turn (8,16,64)")->delimiter(',')->type_name("LIST");
   sub->add_option("--skew", adapters.skew, "who uses which: distinct, zipf or one (distinct)")->type_name("KIND");
+  sub->add_option("--speculation", flags->speculation,
+                  "answer a file's prompts with guessed tokens and without: a request or a text a line")
+      ->type_name("FILE");
+  sub->add_option("--rounds", flags->rounds, "runs of each of the two (5)")->type_name("N");
   sub->add_flag("--quick", flags->quick, "a few steps of batch 1 and 8, one prompt");
   sub->add_flag("--ops", flags->operators, "each operator's time too");
   sub->add_flag("--json", flags->json, "one JSON object");

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "bench_report.h"
 #include "engine_flags.h"
 #include "terminal_text.h"
 #include "text_table.h"
@@ -21,12 +22,6 @@ namespace {
 using tools::StepTimer;
 
 constexpr int kMaxAdapters = 10'000;
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 int distinct(const StepTimer::Cast& cast, int batch) {
   std::vector<int32_t> ids;

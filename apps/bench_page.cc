@@ -7,7 +7,10 @@
 namespace choral::apps {
 namespace {
 
-// A column of figures as bars; `whole` is what fills one, 0: the largest figure. Cells without a figure stay as they are.
+constexpr double kPercent = 100;
+
+}  // namespace
+
 void draw_bars(HtmlTable& table, size_t column, double whole) {
   const auto figure = [column](const auto& row) {
     const std::string& text = row.at(column).text;
@@ -23,10 +26,6 @@ void draw_bars(HtmlTable& table, size_t column, double whole) {
     row[column].share = figure(row) / most;
   }
 }
-
-constexpr double kPercent = 100;
-
-}  // namespace
 
 void add_bench_report(const BenchReport& report, HtmlPage& to) {
   to.add_heading("Steps");

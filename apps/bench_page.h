@@ -8,6 +8,9 @@
 
 namespace choral::apps {
 
+// A column of figures as bars; `whole` is what fills one, 0: the largest figure. Cells without a figure stay as they are.
+void draw_bars(HtmlTable& table, size_t column, double whole);
+
 void add_bench_report(const BenchReport& report, HtmlPage& to);
 void add_adapter_report(const AdapterReport& report, const AdapterBenchFlags& flags, HtmlPage& to);
 

@@ -87,6 +87,12 @@ Json row_json(const BenchRow& row, const BenchReport& report) {
 
 }  // namespace
 
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
 TextTable bench_steps_table(const BenchReport& report) {
   const bool has_host = report.rows.front().timing.host_s.has_value();
   TextTable table("", 12);

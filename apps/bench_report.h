@@ -25,6 +25,8 @@ struct BenchReport {
 inline constexpr std::string_view kBenchOperatorsRemark =
     "Operators are timed one by one, in steps of their own; on a device each is waited for.";
 
+double median(std::vector<double> values);  // 0 of none
+
 TextTable bench_steps_table(const BenchReport& report);      // steps, one a line
 TextTable bench_operators_table(const BenchReport& report);  // operators down, steps across
 std::string bench_peaks_text(const BenchReport& report);     // or why there are none

@@ -17,6 +17,7 @@
 #include "io/mapped_file.h"
 #include "progress.h"
 #include "quant/quant_config.h"
+#include "requests/speculative_config.h"
 #include "sampling_flags.h"
 #include "terminal_text.h"
 
@@ -38,6 +39,12 @@ std::string adapters_text(const LLM& llm, const std::string& root) {
   }
   if (!root.empty()) text += fmt::format(", {} in {}", adapters.empty() ? "adapters" : "more", root);
   return text;
+}
+
+// ", up to 12 tokens guessed ahead"; nothing where none are.
+std::string guesses_text(const ModelInfo& info) {
+  if (info.most_guessed == 0) return "";
+  return fmt::format(", up to {} token{} guessed ahead", info.most_guessed, info.most_guessed == 1 ? "" : "s");
 }
 
 // What a load's time went into: each phase lasts until another begins.
@@ -109,11 +116,16 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   app.add_flag("--enable-chunked-prefill,!--no-chunked-prefill,!--no-enable-chunked-prefill", o.enable_chunked_prefill,
                "split long prompts over steps (on)")
       ->group("Engine");
-  option("--speculative", o.speculative,
-         "guess tokens, where that is faster; answers stay the same bits: ngram, from what the text says elsewhere; draft=MODEL, "
-         "by a "
-         "draft model too; or off (ngram)",
-         "NAME");
+  option(
+      "--speculative", o.speculative,
+      "guess tokens, where that is faster; answers stay the same bits: ngram, from what the text says elsewhere; traffic, from "
+      "ended answers too; draft=MODEL, by a draft model too; or off (ngram)",
+      "LIST");
+  option("--traffic-memory", flags.traffic_memory, "for ended answers that are guessed from (64M)", "SIZE");
+  option("--num-speculative-tokens,--draft-max", o.most_guessed, "tokens guessed for an answer in a step, at most (12)", "N");
+  option("--speculative-config", flags.speculative_config,
+         R"(the same in vLLM's words: {"method": "ngram", "num_speculative_tokens": 5})", "JSON");
+  option("--speculative-model", flags.speculative_model, "the same in vLLM's old words: [ngram] or a draft model", "NAME");
   option("--draft-model,--model-draft", o.draft_model,
          "a small model with the same tokenizer that guesses tokens, as --speculative draft=MODEL", "MODEL");
   option("--draft-quantization", o.draft_quantization, "of the draft model, as --quantization", "NAME");
@@ -136,6 +148,30 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   add_adapter_flags(app, flags.adapters, o);
 }
 
+namespace {
+
+Status put_speculation(const EngineFlags& flags, EngineOptions& options) {
+  if (!flags.traffic_memory.empty()) {
+    CHORAL_TRY(options.traffic_memory_bytes, parse_size(flags.traffic_memory).while_("--traffic-memory"));
+  }
+  if (options.draft_model.empty()) options.draft_model = requests::draft_model_of(flags.speculative_model);
+  if (flags.speculative_config.empty()) return {};
+  if (options.speculative == "off")
+    return invalid_argument("--speculative off and --speculative-config were given, which turns it on; leave one of them out");
+  CHORAL_TRY(const auto config, requests::read_speculative_config(flags.speculative_config).while_("--speculative-config"));
+  options.most_guessed = config.most_guessed.value_or(options.most_guessed);
+  if (!config.draft_model.empty() && !options.draft_model.empty() && config.draft_model != options.draft_model)
+    return invalid_argument("--speculative-config names the model {}, and --draft-model {} is given too; leave one of them out",
+                            config.draft_model, options.draft_model);
+  if (options.draft_model.empty()) options.draft_model = config.draft_model;
+  for (const auto& note : config.notes) {
+    if (!flags.quiet) say_wrapped("choral: --speculative-config: " + note);
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<EngineOptions> engine_options(const EngineFlags& flags) {
   if (!flags.numerics.empty()) CHORAL_RETURN_IF_ERROR(pin_numerics(flags.numerics).while_("--numerics"));
   EngineOptions options = flags.options;
@@ -147,6 +183,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
   if (!flags.chat_template_file.empty()) {
     CHORAL_TRY(options.chat_template, io::read_whole_file(flags.chat_template_file, kMaxTemplateBytes).while_("--chat-template"));
   }
+  CHORAL_RETURN_IF_ERROR(put_speculation(flags, options));
   CHORAL_RETURN_IF_ERROR(put_adapters(flags.adapters, options));
   return options;
 }
@@ -175,10 +212,10 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags, EngineOptions op
   const ModelInfo& info = llm->info();
   progress.finish(
       fmt::format("{} ready in {:.1f} s ({}): {}, {:.0f}M parameters in {}, context {}, KV cache {} tokens ({}), {} thread{} at "
-                  "CPU level {}{}",
+                  "CPU level {}{}{}",
                   info.name, now_s() - begin, times.text(), info.architecture, static_cast<double>(info.parameters) * 1e-6,
                   size_text(info.weight_bytes), info.max_model_len, info.kv_cache_tokens, info.kv_cache_dtype, info.threads,
-                  info.threads == 1 ? "" : "s", info.cpu_level, adapters_text(*llm, root)));
+                  info.threads == 1 ? "" : "s", info.cpu_level, guesses_text(info), adapters_text(*llm, root)));
   if (flags.verbose) {
     print_notes(info.notes);
     print_layers(info.layers);

@@ -22,8 +22,11 @@ struct EngineFlags {
   std::optional<uint64_t> seed;  // of the engine
   std::string kv_cache_memory;
   std::string chat_template_file;
-  std::string numerics;       // a CPU level's name; empty: the machine's own
-  bool tells_memory = false;  // before loading
+  std::string traffic_memory;
+  std::string speculative_config;  // vLLM's JSON
+  std::string speculative_model;   // vLLM's old word for it
+  std::string numerics;            // a CPU level's name; empty: the machine's own
+  bool tells_memory = false;       // before loading
   bool quiet = false;
   bool verbose = false;
 };

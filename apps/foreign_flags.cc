@@ -40,8 +40,8 @@ constexpr std::string_view kRope = "nothing: the model's files say how positions
 constexpr std::string_view kSamplers =
     "nothing: the filters of `choral generate --help` stand in one order, and there are no others";
 constexpr std::string_view kForms = "`structured_outputs` or `response_format` of a request or of a line of --input";
-constexpr std::string_view kSpeculation =
-    "--speculative NAME, --draft-model MODEL: how many tokens are guessed is decided step by step";
+constexpr std::string_view kSpeculation = "--speculative ngram, draft=MODEL or off: guesses are weighed step by step";
+constexpr std::string_view kWeighed = "nothing: the longest match counts, and guesses are weighed before each step";
 constexpr std::string_view kSlots = "nothing: there are no slots; any answer may use the whole context";
 constexpr std::string_view kTextOnly = "nothing: models read text alone";
 constexpr std::string_view kNoPage = "nothing: the console at / has no such setting";
@@ -149,7 +149,8 @@ constexpr ForeignFlag kForeign[] = {
     {"--prompt-cache-all --prompt-cache-ro", kNone, kNever, "nothing: beginnings of prompts are kept while the program runs"},
     // … the server
     {"-np --parallel", kOne, kNever, "--max-num-seqs N, each of which may use the whole context"},
-    {"-cb --cont-batching", kNone, kAny, kAlways},
+    {"-cb --cont-batching --cache-prompt --slots --spec-default --rerank --reranking --jinja --no-cors-credentials", kNone, kAny,
+     kAlways},
     {"-nocb --no-cont-batching", kNone, kNever, kNoSwitch},
     {"-kvu --kv-unified -no-kvu --no-kv-unified", kNone, kAny, kSlots},
     {"-ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -sps "
@@ -158,17 +159,14 @@ constexpr ForeignFlag kForeign[] = {
     {"--kv-unified-per-slot", kOne, kNever, "--max-model-len N"},
     {"--cache-idle-slots --no-cache-idle-slots", kNone, kAny, kSlots},
     {"-cram --cache-ram", kOne, kNever, "--kv-cache-memory SIZE, of which what nobody uses keeps beginnings of prompts"},
-    {"--cache-prompt", kNone, kAny, kAlways},
     {"--no-cache-prompt", kNone, kNever, "--no-prefix-caching"},
     {"--cache-reuse", kOne, kAny, "nothing: equal beginnings are found block by block"},
     {"--metrics", kNone, kAny, "nothing: GET /metrics is always there"},
-    {"--slots", kNone, kAny, kAlways},
     {"--no-slots", kNone, kNever,
      "--api-key KEY: GET /slots tells how many answers are made, and asks for a key where there are any"},
     {"--slot-save-path", kOne, kNever, "nothing: beginnings of prompts are kept while the server runs"},
     {"--props", kNone, kNever, "the flags of `choral serve`, which stay as they are while it runs"},
     {"--embedding --embeddings", kNone, kAny, "nothing: /v1/embeddings is always there"},
-    {"--rerank --reranking", kNone, kAny, kAlways},
     {"--pooling --embd-normalize", kOne, kNever, kPooling},
     {"--tags", kOne, kNever, "--served-model-name NAME, which may be given several times"},
     {"--reuse-port", kNone, kNever, kProxy},
@@ -178,13 +176,11 @@ constexpr ForeignFlag kForeign[] = {
     {"--cors-methods --cors-headers", kOne, kNever, "--cors-origins ORIGINS: their pages may use every method and header"},
     {"--api-prefix", kOne, kNever, kProxy},
     {"--cors-credentials", kNone, kNever, "--cors-origins ORIGINS, whose pages send their key in a header and no cookies"},
-    {"--no-cors-credentials", kNone, kAny, kAlways},
     {"--tools --tools-runtime --mcp-servers-config --mcp-servers-json", kOne, kNever, kTools},
     {"-ag --agent", kNone, kNever, kTools},
     {"-no-ag --no-agent", kNone, kAny, kTools},
     {"--ssl-key-file", kOne, kNever, "--ssl-keyfile FILE"},
     {"--ssl-cert-file", kOne, kNever, "--ssl-certfile FILE"},
-    {"--jinja", kNone, kAny, kAlways},
     {"--no-jinja", kNone, kNever, kNoSwitch},
     {"--chat-template-file", kOne, kNever, "--chat-template FILE"},
     {"--chat-template-kwargs --reasoning-effort --reasoning-budget", kOne, kNever, kTemplate},
@@ -208,19 +204,23 @@ constexpr ForeignFlag kForeign[] = {
      "--poll-batch-draft --spec-draft-cpu-mask --spec-draft-cpu-range --spec-draft-cpu-strict --spec-draft-prio "
      "--spec-draft-poll --spec-draft-cpu-mask-batch --spec-draft-cpu-strict-batch --spec-draft-prio-batch "
      "--spec-draft-poll-batch --spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe "
-     "--spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-draft-n-max --spec-draft-n-min --spec-synth-len --spec-synth-rates "
-     "--spec-draft-p-split --draft-p-split --spec-draft-p-min --draft-p-min --spec-draft-sampling --spec-draft-device -devd "
-     "--device-draft --spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft "
-     "--spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft --spec-type "
-     "--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n "
-     "--spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m "
-     "--spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits "
-     "--draft --draft-n --draft-max --draft-min --draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits "
-     "--speculative-config --num-lookahead-slots",
+     "--spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-synth-len --spec-synth-rates --spec-draft-p-split --draft-p-split "
+     "--spec-draft-sampling --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft "
+     "--n-gpu-layers-draft --spec-draft-type-k -ctkd --cache-type-k-draft "
+     "--spec-draft-type-v -ctvd --cache-type-v-draft --num-lookahead-slots --speculative-draft-tensor-parallel-size",
      kOne, kNever, kSpeculation},
+    {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling", kNone, kNever,
+     kSpeculation},
+    {"--spec-type", kOne, "ngram-simple ngram-map-k ngram-map-k4v ngram-mod ngram-cache", kSpeculation},
+    {"--draft --draft-n --spec-draft-n-max --spec-ngram-mod-n-max --spec-ngram-size-m --spec-ngram-simple-size-m "
+     "--spec-ngram-map-k-size-m --spec-ngram-map-k4v-size-m",
+     kOne, kNever, "--num-speculative-tokens N"},
+    {"--draft-min --draft-n-min --spec-draft-n-min --spec-ngram-mod-n-min --spec-draft-p-min --draft-p-min --spec-ngram-min-hits "
+     "--spec-ngram-simple-min-hits --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-min-hits --spec-ngram-size-n "
+     "--spec-ngram-simple-size-n --spec-ngram-map-k-size-n --spec-ngram-map-k4v-size-n --spec-ngram-mod-n-match "
+     "--ngram-prompt-lookup-max --ngram-prompt-lookup-min --speculative-disable-by-batch-size",
+     kOne, kAny, kWeighed},
     {"--spec-draft-model -md", kOne, kNever, "--draft-model MODEL"},
-    {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling --spec-default",
-     kNone, kNever, kSpeculation},
     // … what a server has where there is no request yet
     {"--seed", kOne, kNever, "--engine-seed N"},
     {"--typical --typical-p --top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --repeat-last-n --dry-multiplier "

@@ -117,8 +117,11 @@ struct EngineOptions {
   int kv_event_batches = 0;  // steps whose events of the prefix cache wait for LLM::next_kv_events(); 0: none are kept
   bool enable_chunked_prefill = true;
   // ngram: tokens are guessed from where the request's text went on before, and computed beside those that are known, where that
-  // gives more tokens a second; answers are the same bits | draft=MODEL: by a draft model too, draft_model | off
+  // gives more tokens a second; answers are the same bits | traffic: from ended answers too, of requests with the same adapters
+  // and cache_salt | draft=MODEL: by a draft model too, draft_model | several of these with commas, the model last | off
   std::string speculative = "ngram";
+  int64_t traffic_memory_bytes = int64_t{64} << 20;  // for what ended answers said, where that is kept
+  int most_guessed = 12;                             // tokens of an answer in a step, 1 to SpeculationStats::kMostGuessed
   // A small model of the same tokenizer, named as `model` is, that guesses where this gives more tokens a second; empty: none.
   std::string draft_model = {};
   std::string draft_quantization = "auto";  // of the draft model, as `quantization`
@@ -234,6 +237,7 @@ struct ModelInfo {
   std::string tool_template;         // the text of the chat template that requests with tools get; empty: none can be used
   std::string bos_token, eos_token;  // as they are spelled; empty: there is none
   FillTokens fill_tokens = {};
+  int most_guessed = 0;            // tokens of an answer in a step; 0: none are guessed
   std::vector<std::string> notes;  // every choice and fallback that was made, with its reason
   std::vector<LayerForms> layers;  // how every matrix is stored and multiplied
 };
@@ -277,6 +281,7 @@ struct SpeculationStats {
   int64_t draft_steps = 0;                          // its steps, those that read prompts included
   double draft_seconds = 0;                         // that they took
   bool draft_failed = false;                        // it failed, and guesses no more
+  int64_t traffic_bytes = 0;                        // in which what ended answers said is kept
 };
 
 struct EngineStats {
@@ -327,6 +332,7 @@ struct RunningAnswer {
   int prompt_tokens = 0;
   int read_tokens = 0;  // of the prompt, so far; those found in the prefix cache too
   int made_tokens = 0;  // of the answer, so far
+  GuessCounts guesses = {};
 };
 
 // What the engine works on, for gateways that route by adapter.

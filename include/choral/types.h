@@ -88,6 +88,23 @@ struct ThoughtLimit {
   bool open = false;                     // the prompt began them
 };
 
+// Tokens of an answer that were guessed before they were drawn, which changes no token (EngineOptions::speculative).
+struct GuessCounts {
+  int64_t guessed = 0, right = 0;
+  int64_t predicted = 0, predicted_right = 0;  // of these, those that Request::prediction gave
+
+  GuessCounts& operator+=(const GuessCounts& other) {
+    guessed += other.guessed;
+    right += other.right;
+    predicted += other.predicted;
+    predicted_right += other.predicted_right;
+    return *this;
+  }
+  friend GuessCounts operator-(const GuessCounts& a, const GuessCounts& b) {
+    return {a.guessed - b.guessed, a.right - b.right, a.predicted - b.predicted, a.predicted_right - b.predicted_right};
+  }
+};
+
 // The beginning of an answer that was given before: this one goes on behind it, as if it had never been cut off.
 struct GivenAnswer {
   std::vector<int32_t> token_ids = {};  // all of them, in order
@@ -141,6 +158,10 @@ struct Request {
   StructuredOutput structured_output = {};
   ThoughtLimit thought_limit = {};
 
+  // What the answer will say in all likelihood, such as the text that it edits: tokens are guessed from it too.
+  std::string prediction = {};
+  int most_guessed = -1;  // tokens in a step; 0: none are guessed; -1, or more than EngineOptions::most_guessed: as many as that
+
   // Limits in seconds, from submission on; 0 = EngineOptions'. A request that reaches one ends with deadline_exceeded; its answer
   // so far can be read.
   double timeout_s = 0;        // to the end of the answer
@@ -174,6 +195,7 @@ struct Completion {
   // What the request brought of it, and its text as far as that was certain. All the above is of the rest.
   std::vector<int32_t> given_token_ids;
   std::string given_text;
+  GuessCounts guesses = {};
 };
 
 // An adapter that an answer is made with, and which content of its name.
@@ -233,6 +255,7 @@ struct StreamEvent {
   FinishReason finish_reason = FinishReason::kNone;  // set in the last event of this index
   std::string stop_reason;                           // with it: Completion::stop_reason
   bool stopped_by_token = false;                     // and Completion::stopped_by_token
+  GuessCounts guesses = {};                          // since the last event
 };
 
 // What a stream has for its reader now.

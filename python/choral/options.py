@@ -15,8 +15,8 @@ from choral.errors import InvalidArgumentError
 ENGINE_ARGUMENTS = {
     "tokenizer", "dtype", "quantization", "activations", "kv_cache_dtype", "device", "strict", "require_device", "custom_ops", "fuse",
     "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "max_waiting", "max_waiting_tokens",
-    "request_timeout_s", "queue_timeout_s", "enable_prefix_caching", "enable_chunked_prefill", "speculative", "draft_model",
-    "draft_quantization", "scheduling_policy", "seed", "chat_template", "adapter_root", "lora_dtype", "max_lora_rank", "lora_extra_vocab_size", "lora_bias", "max_loras",
+    "request_timeout_s", "queue_timeout_s", "enable_prefix_caching", "enable_chunked_prefill", "speculative", "most_guessed", "traffic_memory_bytes", "draft_model", "draft_quantization",
+    "scheduling_policy", "seed", "chat_template", "adapter_root", "lora_dtype", "max_lora_rank", "lora_extra_vocab_size", "lora_bias", "max_loras",
     "max_cpu_loras", "fully_sharded_loras", "adapter_memory_bytes", "generations_alive",
 }  # fmt: skip
 
@@ -55,6 +55,8 @@ def engine_options(model: str | os.PathLike[str], adapters: Mapping[str, Any] | 
         options.model += f"@{revision}"
     options.adapters = [adapter_spec(name, source) for name, source in (adapters or {}).items()]
     options.draft_adapters = [adapter_spec(name, source) for name, source in (arguments.pop("draft_adapters", None) or {}).items()]
+    if config := arguments.pop("speculative_config", None):
+        arguments = {**arguments, **_speculation(config)}
     for name, value in arguments.items():
         if value is None:
             continue
@@ -63,6 +65,27 @@ def engine_options(model: str | os.PathLike[str], adapters: Mapping[str, Any] | 
         else:
             _refuse_or_warn(name, value)
     return options
+
+
+def _speculation(config: Mapping[str, Any]) -> dict[str, Any]:
+    """vLLM's configuration in the engine's words."""
+    if not isinstance(config, Mapping):
+        raise InvalidArgumentError(f"speculative_config must be a dict such as {{'method': 'ngram'}}, not {type(config).__name__}")
+    given = {name: value for name, value in config.items() if value is not None}
+    if given.pop("method", "ngram") not in ("ngram", "draft_model"):
+        raise InvalidArgumentError(
+            f"speculative_config's method {config['method']!r:.80} is not served: give {{'method': 'ngram'}} or {{'model': 'MODEL'}}"
+        )
+    out = {"most_guessed": given.pop("num_speculative_tokens", None)}
+    if (model := given.pop("model", "ngram")) not in ("ngram", "[ngram]"):
+        out["draft_model"] = model
+    for name in ("prompt_lookup_min", "prompt_lookup_max", "disable_by_batch_size"):
+        if name in given:
+            del given[name]
+            warnings.warn(f"speculative_config's {name} changes nothing here: guesses are weighed before each step", stacklevel=5)
+    if given:
+        raise InvalidArgumentError(f"speculative_config's {', '.join(sorted(given))} is not known")
+    return out
 
 
 def _set(options: _choral.EngineOptions, name: str, value: Any) -> None:

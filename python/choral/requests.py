@@ -106,6 +106,9 @@ def _request(params: SamplingParams, adapter: Adapter) -> _choral.Request:
         request.structured_output = params.structured_outputs.native()
     if params.truncate_prompt_tokens is not None:
         request.truncate_prompt_tokens = params.truncate_prompt_tokens
+    request.most_guessed = -1 if params.speculative else 0
+    if params.prediction is not None:
+        put(request, "prediction", params.prediction)
     return request
 
 

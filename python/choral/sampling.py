@@ -59,8 +59,8 @@ def put(record: Any, name: str, value: Any) -> None:
 
 def _wanted(record: Any, name: str) -> str:
     now = getattr(record, name)
-    if name in ("prompt", "stop", "bad_words", "dry_sequence_breakers"):
-        return "a text, without halves of surrogate pairs" if name == "prompt" else "a list of texts, without halves of surrogate pairs"
+    if name in ("prompt", "prediction", "stop", "bad_words", "dry_sequence_breakers"):
+        return "a text, without halves of surrogate pairs" if name in ("prompt", "prediction") else "a list of texts, without halves of surrogate pairs"
     if isinstance(now, list):
         return "a list of token ids, whole numbers"
     return "a number, or None" if now is None else f"of type {type(now).__name__}"
@@ -108,6 +108,8 @@ class SamplingParams:
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
     dry_sequence_breakers: Sequence[str] = ("\n", ":", '"', "*")
+    speculative: bool = True  # False: no tokens are guessed for this answer, which is the same then, and slower
+    prediction: str | None = None  # what the answer will say in all likelihood: tokens are guessed from it too
     extra_args: dict[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

@@ -65,6 +65,8 @@ void bind_options(nb::module_& m) {
       .def_rw("enable_prefix_caching", &EngineOptions::enable_prefix_caching)
       .def_rw("enable_chunked_prefill", &EngineOptions::enable_chunked_prefill)
       .def_rw("speculative", &EngineOptions::speculative)
+      .def_rw("most_guessed", &EngineOptions::most_guessed)
+      .def_rw("traffic_memory_bytes", &EngineOptions::traffic_memory_bytes)
       .def_rw("draft_model", &EngineOptions::draft_model)
       .def_rw("draft_quantization", &EngineOptions::draft_quantization)
       .def_rw("draft_adapters", &EngineOptions::draft_adapters)
@@ -174,6 +176,8 @@ void bind_options(nb::module_& m) {
       .def_rw("priority", &Request::priority)
       .def_rw("cache_salt", &Request::cache_salt)
       .def_rw("structured_output", &Request::structured_output)
+      .def_rw("prediction", &Request::prediction)
+      .def_rw("most_guessed", &Request::most_guessed)
       .def_rw("timeout_s", &Request::timeout_s)
       .def_rw("queue_timeout_s", &Request::queue_timeout_s);
 }

@@ -24,7 +24,9 @@ class BlockPool {
   int32_t free_count() const { return free_count_; }
   int32_t ref_count(BlockId block) const { return refs_[checked(block)]; }
 
-  // Takes the first block of the free list with one reference. Needs free_count() > 0. Its old content is void: the caller
+  // The first block of the free list. Needs free_count() > 0.
+  BlockId next_free() const { return next_[block_count_]; }
+  // Takes it with one reference. Its old content is void: the caller
   // removes it from the prefix index.
   BlockId take();
 

@@ -20,6 +20,7 @@ class StateSlots {
 
   bool wanted() const { return count_ > 0; }  // the model has such layers
   int32_t free_count() const { return pool_.free_count(); }
+  bool has_nameless() const { return pool_.free_count() > 0 && !names_.contains(pool_.next_free()); }  // is free
   int32_t named() const { return names_.size(); }
 
   // One more holder of a place that is free, whose content goes. Needs free_count() > 0.

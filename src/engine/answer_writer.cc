@@ -51,6 +51,10 @@ int32_t AnswerWriter::commit(EngineRequest& request, const StepOutput& output, s
   }
   const int32_t right = scheduler_.commit(request, accepted_, guessed);
   generated_tokens_ += std::ssize(accepted_);
+  if (guessed > 0) {
+    request.guesser.count(guessed, right);
+    request.response->set_guesses(request.index, request.guesser.counts());
+  }
   if (!ending.goes_on()) finish(request, std::move(ending));
   return right;
 }

@@ -45,7 +45,8 @@ class AssembledEngine {
     const EngineLimits limits{
         .adapter_budget_bytes = options.adapter_memory_bytes > 0 ? options.adapter_memory_bytes : int64_t{1} << 30,
         .max_waiting_tokens = options.max_waiting_tokens,
-        .speculates = options.speculative != "off"};
+        .most_guessed = options.speculative == "off" ? 0 : options.most_guessed,
+        .traffic_bytes = options.speculative == "traffic" ? options.traffic_memory_bytes : 0};
     auto draft = make_draft ? make_draft(facts) : nullptr;
     core_ = std::make_unique<EngineCore>(std::move(executor), config, registry_, limits, std::move(clock), mask_limits,
                                          std::move(draft));

@@ -198,7 +198,7 @@ TEST(DraftLoad, OtherTokensAreRefusedByName) {
               AllOf(HasSubstr("--draft-model "), HasSubstr("token 0 is "), HasSubstr("of the same family")));
 }
 
-TEST(DraftLoad, ModelsThatKeepStatesAreRefused) {
+TEST(DraftLoad, ModelsThatKeepStatesAreNone) {
   auto options = options_of(4);
   options.speculative = "ngram";
   options.draft_model = tiny_options("tiny-granite-h").model;
@@ -206,9 +206,7 @@ TEST(DraftLoad, ModelsThatKeepStatesAreRefused) {
   EXPECT_EQ(llm.status().code(), Code::kUnsupported);
   EXPECT_THAT(llm.status().to_string(), HasSubstr("no way back from a wrong guess"));
   std::swap(options.model, options.draft_model);
-  llm = LLM::load(options);
-  EXPECT_EQ(llm.status().code(), Code::kUnsupported);
-  EXPECT_THAT(llm.status().to_string(), HasSubstr("leave the draft model out"));
+  EXPECT_TRUE(LLM::load(options).ok()) << "they may have one";
 }
 
 TEST(DraftLoad, WhatIsNotThereIsSaid) {

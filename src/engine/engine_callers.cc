@@ -19,7 +19,8 @@ int64_t prompt_tokens(const AdmittedRequest& request) {
 RunningAnswer running_answer(const EngineRequest& request) {
   RunningAnswer answer{.prompt_tokens = request.prompt_count,
                        .read_tokens = std::min(request.computed_count, request.prompt_count),
-                       .made_tokens = request.output_count()};
+                       .made_tokens = request.output_count(),
+                       .guesses = request.guesser.counts()};
   for (const auto& use : request.adapters) answer.adapters.push_back({use.version->request.lora_name, use.scale});
   return answer;
 }

@@ -37,7 +37,7 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
                    : nullptr),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_, journal_.get()),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
-      speculator_(limits.speculates && executor_->facts().kv_pool.state_slots == 0, config.max_num_seqs, std::move(draft)),
+      speculator_(limits.most_guessed, config.max_num_seqs, limits.traffic_bytes, std::move(draft)),
       writer_(scheduler_, clock_, config.max_num_seqs),
       masks_(config.max_num_seqs + config.max_waiting, mask_limits),  // given tokens wait for theirs in the queue
       devices_work_beside_(executor_->on_wait([this] { hand_out(); })),
@@ -324,6 +324,7 @@ void EngineCore::begin_answers() {
     auto& request = engine_request(*item.request);
     if (request.scheduled_s > 0) continue;
     request.scheduled_s = now;
+    speculator_.begin(request);
     request.response->begin(request.cached_prompt_tokens, std::move(request.described_adapters), now - request.submitted_s);
   }
 }
@@ -337,8 +338,10 @@ void EngineCore::take_output(double now) {
         const int32_t right = writer_.commit(gain.request, cycle_.output(), gain.tokens, gain.guessed, now);
         speculator_.judge(gain.request, gain.guessed, right);
       }
-      if (!gain.request.finished() && gain.request.grammar != nullptr && gain.request.grammar->is_due())
+      if (!gain.request.finished() && gain.request.grammar != nullptr && gain.request.grammar->is_due()) {
+        speculator_.wish(gain.request);
         masks_.post(gain.request);
+      }
       if (!gain.embedding.empty()) writer_.give_pooled(gain.request, gain.embedding);
       return Status();
     });
@@ -356,7 +359,7 @@ void EngineCore::hand_out() {
 void EngineCore::end_finished() {
   cycle_.take_finished(scheduler_, [&](EngineRequest& ended) {
     masks_.forget(ended);
-    speculator_.forget(ended);
+    speculator_.end(ended);
     if (ended.adapter_failed) ended.response->fail(ended.index, std::move(ended.adapter_status), ended.adapter_unusable);
     residency_.leave(ended);
     starved_ = false;  // what it held may be what others wait for

@@ -33,9 +33,10 @@ namespace choral::engine {
 struct EngineLimits {
   int64_t adapter_budget_bytes = 0;
   int64_t most_adapters = lora::kAnyNumber;
-  int64_t max_waiting_tokens = 0;  // of prompts; 0 = none
-  int32_t kv_event_batches = 0;    // that wait to be read; 0: no journal is kept
-  bool speculates = true;          // tokens are guessed, where the model has no states
+  int64_t max_waiting_tokens = 0;                   // of prompts; 0 = none
+  int32_t kv_event_batches = 0;                     // that wait to be read; 0: no journal is kept
+  int32_t most_guessed = Speculator::kMostGuessed;  // tokens of an answer in a step; 0: none
+  int64_t traffic_bytes = 0;  // for what ended answers said, where tokens are guessed from it; 0: they are not
 };
 
 class EngineCore {
@@ -68,6 +69,7 @@ class EngineCore {
   // At once.
   EngineHeartbeat heartbeat() const { return heartbeat_.now(); }
   EngineActivity activity() const;
+  int32_t most_guessed() const { return speculator_.most_guessed(); }
   // As of the last step.
   EngineStats stats() const;
   // LLM says what they do.

@@ -9,10 +9,12 @@
 
 namespace choral::engine {
 
-inline AssembledEngine guessing_engine(EngineOptions options) {
-  options.speculative = "ngram";
+inline AssembledEngine guessing_engine(EngineOptions options, MakeGrammarCompiler grammars = RequestReader::the_grammar_compiler,
+                                       const MaskLimits& mask_limits = {}) {
+  if (options.speculative != "traffic") options.speculative = "ngram";
   const auto ticks = std::make_shared<std::atomic<int64_t>>(0);
-  return {std::move(options), AssembledEngine::one_worker, [ticks] { return 1e-3 * static_cast<double>(++*ticks); }};
+  return {std::move(options), AssembledEngine::one_worker, [ticks] { return 1e-3 * static_cast<double>(++*ticks); },
+          std::move(grammars), mask_limits};
 }
 
 }  // namespace choral::engine

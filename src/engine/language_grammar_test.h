@@ -27,8 +27,9 @@ struct Language {
   int dead_at = -1;                 // no token may follow there
   bool is_bounded = true;
 
+  int32_t first_at(int place) const { return first_id + place % 2 * 50; }
   bool allows(int place, int32_t token) const {
-    const int32_t begin = first_id + place % 2 * 50;
+    const int32_t begin = first_at(place);
     return place < most && place != dead_at && token >= begin && token < begin + ids;
   }
 };
@@ -56,6 +57,17 @@ class LanguageMatcher : public text::GrammarMatcher {
     ++tokens_accepted;
     return true;
   }
+  void rollback(int32_t tokens) override {
+    place_ -= tokens;
+    tokens_accepted -= tokens;
+  }
+  // The first one that it allows, as long as there is one.
+  int32_t likely(std::span<int32_t> tokens) override {
+    int32_t count = 0;
+    for (; count < std::ssize(tokens) && language_.allows(place_ + count, language_.first_at(place_ + count)); ++count)
+      tokens[static_cast<size_t>(count)] = language_.first_at(place_ + count);
+    return count;
+  }
   bool complete() const override { return place_ >= language_.least; }
   bool is_bounded() const override { return language_.is_bounded; }
 
@@ -75,13 +87,13 @@ class LanguageGrammar : public text::Grammar {
   Language language_;
 };
 
-// StructuredOutput::text is "least most refuses_at dead_at"; those of kind kGrammar are not bounded.
+// StructuredOutput::text is "least most refuses_at dead_at ids"; those of kind kGrammar are not bounded.
 class LanguageCompiler : public text::GrammarCompiler {
  public:
   Result<std::shared_ptr<const text::Grammar>> compile(const StructuredOutput& wanted) override {
     Language language;
-    if (std::sscanf(wanted.text.c_str(), "%d %d %d %d", &language.least, &language.most, &language.refuses_at,
-                    &language.dead_at) < 2) {
+    if (std::sscanf(wanted.text.c_str(), "%d %d %d %d %d", &language.least, &language.most, &language.refuses_at,
+                    &language.dead_at, &language.ids) < 2) {
       return invalid_argument("no language is called {}", wanted.text);
     }
     language.is_bounded = wanted.kind != StructuredOutput::Kind::kGrammar;

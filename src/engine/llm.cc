@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/out_of_memory.h"
+#include "base/size_text.h"
 #include "base/system_error.h"
 #include "engine/engine_core.h"
 #include "engine/options_check.h"
@@ -168,6 +169,7 @@ class Engine : public LLM {
   Result<std::optional<LoadedDraft>> load_draft(const SpeculationChoice& speculation, const EngineOptions& options);
   Status load_adapters(const EngineOptions& options);
   void describe(const ExecutorFacts& facts);
+  void describe_guesses();
   void describe(const LoadedDraft& draft);
 
   ModelFiles files_;
@@ -217,8 +219,6 @@ Status check_adapter_root(const std::string& root) {
 // Of the model that is guessed for.
 Status check_can_use_drafts(const ExecutorFacts& facts) {
   if (facts.head.kind != models::HeadKind::kTokens) return unsupported("the model gives no text, so there is nothing to guess");
-  if (facts.kv_pool.state_slots > 0)
-    return unsupported("the model keeps states, which have no way back from a wrong guess: leave the draft model out");
   return {};
 }
 
@@ -276,9 +276,14 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                             .most_adapters = facts.lora_config.max_cpu_loras.value_or(lora::kAnyNumber),
                             .max_waiting_tokens = options.max_waiting_tokens,
                             .kv_event_batches = options.kv_event_batches,
-                            .speculates = speculation.guesses};
+                            .most_guessed = speculation.guesses ? options.most_guessed : 0,
+                            .traffic_bytes = speculation.keeps_traffic ? options.traffic_memory_bytes : 0};
+  if (limits.traffic_bytes > 0)
+    engine->info_.notes.push_back(
+        fmt::format("ended answers: up to {} of them are kept to guess from", size_text(limits.traffic_bytes)));
   engine->core_ = std::make_shared<EngineCore>(std::move(executor), scheduler, engine->registry_, limits, now_s, MaskLimits(),
                                                std::move(draft_model));
+  engine->describe_guesses();
   CHORAL_RETURN_IF_ERROR(engine->core_->start());
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
@@ -333,6 +338,8 @@ void Engine::describe(const ExecutorFacts& facts) {
     info_.notes.push_back("embeddings are the mean of all tokens, as 1_Pooling/config.json says");
   }
 }
+
+void Engine::describe_guesses() { info_.most_guessed = info_.gives_text ? core_->most_guessed() : 0; }
 
 // Without what is so of the model too: its device, and the like.
 void Engine::describe(const LoadedDraft& draft) {

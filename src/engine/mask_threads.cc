@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr int kMostMaskThreads = 4;
 constexpr int kIdlePriority = 19;
+constexpr double kMostAhead = 5;  // times a single mask's most time
 constexpr double kTokensOfAllowance = 50'000;
 constexpr std::chrono::seconds kLastWait{2};
 
@@ -46,6 +48,9 @@ struct MaskThreads::Job {
   bool awaited = false;              // by steps
   EngineRequest* request = nullptr;  // null: nobody wants it any more
   std::shared_ptr<AnswerGrammar> grammar;
+  double allowance_s = 0;  // a mask that took longer is not looked ahead of
+  double due_s = 0;        // what the mask took that is due
+  std::atomic<bool> looks_ahead = false;
   Thread* thread = nullptr;  // that runs it
   Job* next = nullptr;       // in its queue
   Status status;
@@ -89,6 +94,7 @@ struct MaskThreads::Shared {
     job.state = Job::State::kFree;
     job.request = nullptr;
     job.status = {};
+    job.looks_ahead = false;
     free.push_back(&job);
     return std::move(job.grammar);
   }
@@ -155,6 +161,11 @@ void MaskThreads::work(const std::shared_ptr<Shared>& shared, Thread& self) {
     self.begun_s = shared->clock(self.id);
     lock.unlock();
     Status status = or_out_of_memory("the mask of a grammar cannot be computed", [&] { return job.grammar->advance(); });
+    job.due_s = shared->clock(self.id) - self.begun_s;
+    if (status.ok() && job.due_s < job.allowance_s && job.grammar->has_wish()) {
+      job.looks_ahead = true;
+      look_ahead(*shared, self, job);
+    }
     const double cost_s = shared->clock(self.id) - self.begun_s;
     lock.lock();
     job.thread = nullptr;
@@ -176,6 +187,15 @@ void MaskThreads::work(const std::shared_ptr<Shared>& shared, Thread& self) {
   }
   self.ended = true;
   shared->ended.notify_all();
+}
+
+// The mask that is due is there. What lies ahead is worth so much time, and no error: without it nothing is guessed.
+void MaskThreads::look_ahead(const Shared& shared, const Thread& self, Job& job) {
+  const double most_s = job.allowance_s * (1 + job.grammar->wish.most());
+  static_cast<void>(or_out_of_memory("masks ahead cannot be computed", [&] {
+    job.grammar->grant_wish([&] { return shared.clock(self.id) - self.begun_s < most_s; });
+    return Status();
+  }));
 }
 
 // With the lock, as all below.
@@ -241,9 +261,11 @@ void MaskThreads::post(EngineRequest& request) {
   job.grammar = request.grammar;
   job.state = Job::State::kQueued;
   job.quick = job.awaited = account.credit_s >= 0;
+  job.allowance_s = allowance_s(*request.grammar);
   if (job.awaited) {
     ++shared_->awaited;
-    shared_->wait_s += allowance_s(*request.grammar);
+    const auto& wish = request.grammar->wish;
+    shared_->wait_s += job.allowance_s * (1 + wish.most());
   }
   shared_->queue_of(job.quick).push(job);
   posted_.push_back(&job);
@@ -274,7 +296,7 @@ void MaskThreads::take(Settle settle) {
 // Takes it, or counts it as late.
 void MaskThreads::look_at(Job& job) {
   if (job.state == Job::State::kDone) {
-    charge(*job.request->grammar, job.cost_s);
+    charge(*job.request->grammar, job.due_s, job.cost_s);
     Status status = job.status.ok() ? verdict(job, 0) : std::move(job.status);
     taken_.push_back({job.request, std::move(status)});
     shared_->release(job);  // the request has the grammar too
@@ -287,7 +309,9 @@ void MaskThreads::look_at(Job& job) {
   ++late_;
   if (job.state != Job::State::kRunning) return;
   const double cost_s = shared_->clock(job.thread->id) - job.thread->begun_s;
-  Status status = verdict(job, cost_s);
+  // A call ahead of the answer may turn out dear: then it waits, and longer than for its own mask.
+  const bool is_ahead = job.looks_ahead && cost_s < kMostAhead * limits_.most_mask_s;
+  Status status = is_ahead ? Status() : verdict(job, cost_s);
   if (!status.ok() || (job.thread->quick && cost_s > limits_.stuck_s)) set_stuck(*job.thread);
   if (status.ok()) return;
   --late_;
@@ -313,11 +337,13 @@ double MaskThreads::allowance_s(const AnswerGrammar& grammar) const {
   return limits_.allowance_s * std::max(1.0, 32.0 * static_cast<double>(grammar.mask().size()) / kTokensOfAllowance);
 }
 
-void MaskThreads::charge(AnswerGrammar& grammar, double cost_s) const {
+// An answer has time for the masks that it needs; those ahead count only for how long steps wait for it.
+void MaskThreads::charge(AnswerGrammar& grammar, double due_s, double cost_s) const {
   MaskAccount& account = grammar.account;
   ++account.masks;
-  account.spent_s += cost_s;
-  account.credit_s = std::min(account.credit_s + allowance_s(grammar), limits_.first_credit_s) - cost_s;
+  account.spent_s += due_s;
+  const double allowed_s = static_cast<double>(grammar.take_masks_made()) * allowance_s(grammar);
+  account.credit_s = std::min(account.credit_s + allowed_s, limits_.first_credit_s) - cost_s;
 }
 
 void MaskThreads::forget(const EngineRequest& request) {

@@ -70,6 +70,7 @@ class MaskThreads {
     Status status;
   };
   static void work(const std::shared_ptr<Shared>& shared, Thread& self);
+  static void look_ahead(const Shared& shared, const Thread& self, Job& job);
   Status add_thread(bool quick);
   void refill();
   bool is_complete() const;
@@ -77,7 +78,7 @@ class MaskThreads {
   void look_at(Job& job);
   Status verdict(const Job& job, double cost_s) const;
   double allowance_s(const AnswerGrammar& grammar) const;
-  void charge(AnswerGrammar& grammar, double cost_s) const;
+  void charge(AnswerGrammar& grammar, double due_s, double cost_s) const;
 
   const MaskLimits limits_;
   const std::shared_ptr<Shared> shared_;

@@ -39,6 +39,8 @@ Status check_options(const EngineOptions& o) {
   CHORAL_RETURN_IF_ERROR(in_range("kv_event_batches", o.kv_event_batches, kMostWaiting, "none are kept"));
   CHORAL_RETURN_IF_ERROR(in_range("max_waiting_tokens", o.max_waiting_tokens, kMostBytes, "no limit"));
   CHORAL_RETURN_IF_ERROR(speculation_choice(o).status());
+  CHORAL_RETURN_IF_ERROR(in_range("traffic_memory_bytes", o.traffic_memory_bytes, kMostBytes, "nothing is kept"));
+  CHORAL_RETURN_IF_ERROR(in_range("--num-speculative-tokens", o.most_guessed, SpeculationStats::kMostGuessed));
   CHORAL_RETURN_IF_ERROR(check_seconds("request_timeout_s", o.request_timeout_s));
   CHORAL_RETURN_IF_ERROR(check_seconds("queue_timeout_s", o.queue_timeout_s));
   CHORAL_RETURN_IF_ERROR(in_range("--max-loras", o.max_loras, kMostSeqs, "no limit"));

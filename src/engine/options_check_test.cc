@@ -34,6 +34,7 @@ TEST(OptionsCheck, RefusesEveryNumberOutOfRangeByItsFlag) {
   expect_refused(&EngineOptions::max_model_len, {-1, kLow, kHigh}, "--max-model-len");
   expect_refused(&EngineOptions::max_num_seqs, {0, -1, kLow, kHigh}, "--max-num-seqs");
   expect_refused(&EngineOptions::max_num_batched_tokens, {0, -1, kLow, kHigh}, "--max-num-batched-tokens");
+  expect_refused(&EngineOptions::most_guessed, {0, -1, 13, kLow, kHigh}, "--num-speculative-tokens");
   expect_refused(&EngineOptions::max_waiting, {0, -1, kLow, kHigh}, "max_waiting");
   expect_refused(&EngineOptions::max_loras, {-1, kLow, kHigh}, "--max-loras");
   expect_refused(&EngineOptions::lora_extra_vocab_size, {-1, 65537, kLow, kHigh}, "--lora-extra-vocab-size");
@@ -56,10 +57,12 @@ TEST(OptionsCheck, ADraftModelIsNamedOnce) {
   EXPECT_EQ(model_of("ngram", "a/b"), "a/b");
   EXPECT_EQ(model_of("draft=a/b,c", ""), "a/b,c");
   EXPECT_EQ(model_of("ngram,draft=a/b", "a/b"), "a/b");
+  EXPECT_EQ(model_of("ngram,traffic,draft=a/b,c", ""), "a/b,c");
+  EXPECT_EQ(model_of("traffic", "a"), "a");
   EXPECT_THAT(model_of("draft=", ""), HasSubstr("name a model behind draft="));
   EXPECT_THAT(model_of("draft=a", "b"), HasSubstr("--speculative draft=a and --draft-model b: give one of them"));
   EXPECT_THAT(model_of("off", "b"), HasSubstr("--draft-model b would guess nothing"));
-  EXPECT_THAT(model_of("eagle", ""), HasSubstr("choose ngram, draft=MODEL or off"));
+  EXPECT_THAT(model_of("eagle", ""), HasSubstr("choose off, or some of ngram, traffic and draft=MODEL"));
 }
 
 TEST(OptionsCheck, WhatIsSaidOfADraftModelNeedsOne) {

@@ -276,6 +276,7 @@ struct RequestReader::Wish {
   SamplingRule rule;             // without its seed
   OutputTextOptions text;
   std::shared_ptr<const ThoughtBudget::Terms> thoughts = {};  // null: they have no limit
+  std::shared_ptr<const Prediction> prediction = {};          // null: there is none
   std::shared_ptr<const text::Grammar> grammar = {};          // null: none; compiled last, for it costs most
 };
 
@@ -292,6 +293,20 @@ Status RequestReader::add_texts(Wish& wish) {
     CHORAL_TRY(wish.rule.dry_breakers, dry_breakers_.of(wish.tokenizer, params.dry_sequence_breakers));
   }
   return {};
+}
+
+// No answer is longer than the model's length.
+Result<std::shared_ptr<const Prediction>> RequestReader::read_prediction(const Request& request,
+                                                                         const text::Tokenizer* tokenizer) const {
+  if (request.prediction.empty() || request.most_guessed == 0) return std::shared_ptr<const Prediction>();
+  if (tokenizer == nullptr) return unsupported("a prediction needs a tokenizer, which this model does not have");
+  const auto most = static_cast<size_t>(limits_.max_model_len);
+  auto ids = tokenizer->encode(request.prediction, {.add_special_tokens = false, .max_tokens = most});
+  if (!ids.ok() || ids->size() > most) {
+    const Status why = ids.ok() ? text::EncodeBudget::too_many_tokens(most) : std::move(ids).status();
+    return invalid_argument("prediction: {}; send less of it, or leave it away: it changes no answer", why.message());
+  }
+  return std::make_shared<const Prediction>(std::move(*ids));
 }
 
 Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const RequestTokens& tokens) {
@@ -313,6 +328,8 @@ Result<RequestReader::Wish> RequestReader::read_wish(Request& request, const Req
   CHORAL_RETURN_IF_ERROR(add_texts(wish));
   if (request.gives_text()) {
     CHORAL_TRY(wish.thoughts, ThoughtBudget::read(request.thought_limit, wish.tokenizer));
+    CHORAL_RETURN_IF_ERROR(check_most_guessed(request.most_guessed));
+    CHORAL_TRY(wish.prediction, read_prediction(request, wish.tokenizer.get()));
   }
   const bool keeps_best = completions_made(params) > params.n;
   if (keeps_best && !wish.rule.logprobs) wish.rule.logprobs = 0;  // what the best are told by
@@ -436,6 +453,8 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
     completion->rule.seed = i == 0 ? seed : mixed(seed + static_cast<uint64_t>(i));
     completion->index = i;
     completion->response = admitted.response;
+    completion->guesser.set_most(request.most_guessed < 0 ? EngineRequest::kMostGuesses : request.most_guessed);
+    completion->guesser.set_prediction(wish.prediction);
     completion->timeout_s = request.timeout_s > 0 ? request.timeout_s : limits_.timeout_s;
     completion->queue_timeout_s = request.queue_timeout_s > 0 ? request.queue_timeout_s : limits_.queue_timeout_s;
     if (is_begun) {

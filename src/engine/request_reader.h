@@ -71,6 +71,7 @@ class RequestReader {
   struct ReadPrompt;
   // Takes the sampling out of the request.
   Result<Wish> read_wish(Request& request, const RequestTokens& tokens);
+  Result<std::shared_ptr<const Prediction>> read_prediction(const Request& request, const text::Tokenizer* tokenizer) const;
   Status add_texts(Wish& wish);  // of the sampling, as tokens, to its rule
   // Takes the prompt out of the request.
   Result<ReadPrompt> read_own_prompt(Request& request, const Wish& wish) const;

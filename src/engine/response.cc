@@ -125,6 +125,11 @@ void Response::add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs
                                  std::make_move_iterator(logprobs.end()));
 }
 
+void Response::set_guesses(int index, const GuessCounts& guesses) {
+  const std::lock_guard lock(mutex_);
+  if (auto* completion = open_completion(index)) completion->guesses = guesses;
+}
+
 void Response::set_embedding(std::vector<float> embedding) {
   const std::lock_guard lock(mutex_);
   if (open_ > 0) output_.embedding = std::move(embedding);
@@ -201,7 +206,12 @@ bool Response::take_news(StreamEvent& event) {
     event.finish_reason = completion.finish_reason;
     event.stop_reason = completion.stop_reason;
     event.stopped_by_token = completion.stopped_by_token;
-    cursor = {completion.text.size(), completion.token_ids.size(), completion.logprobs.size(), true,
+    event.guesses = completion.guesses - cursor.guesses;
+    cursor = {completion.text.size(),
+              completion.token_ids.size(),
+              completion.logprobs.size(),
+              completion.guesses,
+              true,
               completion.finish_reason != FinishReason::kNone};
     return true;
   }

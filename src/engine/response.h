@@ -43,6 +43,8 @@ class Response {
   void add_text(int index, std::string_view text);
   // Moves those of prompt tokens from first_row + 1 on; rows come in order, each once.
   void add_prompt_logprobs(int32_t first_row, std::span<PositionLogprobs> logprobs);
+  // Of its guessed tokens so far.
+  void set_guesses(int index, const GuessCounts& guesses);
   void set_embedding(std::vector<float> embedding);
   void set_classes(std::vector<float> logits);
   void finish(int index, FinishReason reason, std::string stop_reason, const RequestMetrics& metrics, bool by_token = false);
@@ -68,6 +70,7 @@ class Response {
   // How much of a completion was handed out as events.
   struct Cursor {
     size_t text = 0, tokens = 0, logprobs = 0;
+    GuessCounts guesses = {};
     bool prompt_logprobs = false, finish = false;
   };
   // Null once it has ended: its reader may have taken everything away.

@@ -159,4 +159,10 @@ Status check_timeouts(const Request& request) {
   return in_range("queue_timeout_s", request.queue_timeout_s, 0, kMostTimeoutS);
 }
 
+Status check_most_guessed(int most_guessed) {
+  if (most_guessed >= -1) return {};
+  return invalid_argument("most_guessed is {}; give a number of tokens, 0 for none or -1 for as many as the engine guesses",
+                          most_guessed);
+}
+
 }  // namespace choral::engine

@@ -30,5 +30,6 @@ int64_t logprobs_given(const SamplingParams& params, int64_t max_tokens, int64_t
 Status check_logprobs(const SamplingParams& params, int64_t max_tokens, int64_t prompt_tokens);
 Status check_adapter_scale(const AdapterUse& use);
 Status check_timeouts(const Request& request);
+Status check_most_guessed(int most_guessed);
 
 }  // namespace choral::engine

@@ -6,6 +6,7 @@
 
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/guessing_engine_test.h"
+#include "engine/language_grammar_test.h"
 #include "engine/speculation/draft_engine_test.h"
 
 namespace choral::engine {
@@ -117,18 +118,279 @@ INSTANTIATE_TEST_SUITE_P(Models, Speculation,
                          ::testing::Values(Case{"tiny-llama3"}, Case{"tiny-llama3", "auto", 64, 14},
                                            Case{"tiny-llama3", "int8", 24}, Case{"tiny-llama3", "auto", 512, 0, false},
                                            Case{"tiny-gemma3"}, Case{"tiny-gemma3", "auto", 40, 20}, Case{"tiny-qwen3moe"},
-                                           Case{"tiny-deepseek-v3"}, Case{"tiny-llama3", "auto", 64, 0, true, "tiny-llama3"},
+                                           Case{"tiny-deepseek-v3"}, Case{"tiny-granite-h"},
+                                           Case{"tiny-granite-h", "auto", 64, 0, false},
+                                           Case{"tiny-granite-h", "auto", 64, 0, true, "tiny-llama3"}, Case{"tiny-qwen3-next"},
+                                           Case{"tiny-qwen3-next", "auto", 40, 9},
+                                           Case{"tiny-llama3", "auto", 64, 0, true, "tiny-llama3"},
                                            Case{"tiny-llama3", "auto", 64, 14, true, "tiny-llama3", 20},
                                            Case{"tiny-llama3", "auto", 64, 0, true, "tiny-gemma3"},
                                            Case{"tiny-gemma3", "auto", 40, 20, true, "tiny-gemma3", 30},
                                            Case{"tiny-qwen3moe", "int8", 64, 0, true, "tiny-qwen3"}));
 
-TEST(SpeculationOfStates, ModelsWithStatesDoNotGuess) {
-  auto engine = guessing_engine(tiny_options("tiny-granite-h"));
+void expect_same_answers(AssembledEngine& plain, AssembledEngine& guessing, const std::vector<Request>& requests) {
+  const auto wanted = plain.generate(requests), got = guessing.generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(wanted[i].status.to_string(), got[i].status.to_string());
+    if (wanted[i].status.ok()) expect_same_bits(wanted[i], got[i]);
+    for (size_t n = 0; n < wanted[i].completions.size(); ++n) {
+      EXPECT_EQ(wanted[i].completions[n].token_ids, got[i].completions.at(n).token_ids);
+      EXPECT_EQ(wanted[i].completions[n].finish_reason, got[i].completions[n].finish_reason);
+    }
+  }
+  const auto without = stats_at_rest(plain), with = stats_at_rest(guessing);
+  EXPECT_EQ(without.speculation.guessed, 0);
+  EXPECT_GT(with.speculation.right, std::ssize(requests));
+  EXPECT_EQ(with.generated_tokens, without.generated_tokens);
+  EXPECT_EQ(with.kv_blocks_free, with.kv_blocks_total);
+}
+
+// Masks are made behind each guess, with the engine's thread or beside it.
+class SpeculationOfForms : public ::testing::TestWithParam<bool> {};
+
+TEST_P(SpeculationOfForms, AnswersThatKeepAFormAreTheSame) {
+  auto options = tiny_options();
+  options.max_num_seqs = 5;
+  options.max_num_batched_tokens = 64;
+  const MaskLimits patient{.step_wait_s = 1, .allowance_s = 1, .first_credit_s = 100, .stuck_s = 100};
+  AssembledEngine plain(options, AssembledEngine::one_worker, now_s, make_languages);
+  auto guessing = guessing_engine(options, make_languages, patient);
+  const std::vector<std::string> languages{"30 30 -1 -1 1", "20 40 -1 -1 2", "3 60 -1 -1 2", "40 60 -1 -1 7",
+                                           "9 30 -1 -1 1",  "9 30 7 -1 2",   "9 30 -1 11 2", "30 30 -1 -1 2"};
+  std::mt19937 random(5);
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 40; ++i) {
+    auto request = speaking(languages[i % languages.size()], i, static_cast<int>(8 + random() % 50), GetParam());
+    if (i % 3 == 0) request.sampling.n = 2;
+    if (i % 4 == 1) request.sampling.presence_penalty = 0.5F;
+    if (i % 5 == 2) request.sampling.logit_bias = {{kEos, 3.0F}};
+    if (i % 7 == 3) request.sampling.min_tokens = 7;
+    if (i % 7 == 4) request.sampling.bad_words = {"a", " the"};
+    if (i % 6 == 5) request.structured_output = {};
+    requests.push_back(std::move(request));
+  }
+  const int64_t before = tokens_accepted;
+  expect_same_answers(plain, guessing, requests);
+  EXPECT_EQ((tokens_accepted - before) % 2, 0) << "each matcher has what its answer has";
+}
+
+INSTANTIATE_TEST_SUITE_P(AtOnceAndBeside, SpeculationOfForms, ::testing::Bool());
+
+TEST(SpeculationOfForms, JsonAndChoicesOfTheRealCompiler) {
+  auto options = tiny_options();
+  options.speculative = "off";
+  AssembledEngine plain(options, AssembledEngine::one_worker);
+  auto guessing = guessing_engine(options);
+  std::vector<Request> requests;
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    requests.push_back(speaking("", seed, 120));
+    requests.back().structured_output = {.kind = StructuredOutput::Kind::kChoice,
+                                         .choices = {"certainly", "certainly not", "perhaps, if nothing else is to be had"}};
+    requests.push_back(speaking("", seed, 120));
+    requests.back().structured_output = {
+        .kind = StructuredOutput::Kind::kJsonSchema,
+        .text =
+            R"({"type":"object","properties":{"certainty":{"enum":["high","low"]},"count":{"type":"integer","maximum":99,"minimum":0},
+                  "names":{"type":"array","items":{"type":"string","maxLength":5},"minItems":2,"maxItems":3}},
+                  "required":["certainty","count","names"],"additionalProperties":false})"};
+  }
+  expect_same_answers(plain, guessing, requests);
+}
+
+TEST(SpeculationOfThoughts, TheirLimitIsKeptToTheToken) {
+  auto options = tiny_options();
+  options.speculative = "off";
+  AssembledEngine plain(options, AssembledEngine::one_worker);
+  auto guessing = guessing_engine(options);
+  const std::string long_end = "\nThat is all that I thought of it.\n</think>\n\n";
+  const auto marks = load_or_die(options)->tokenize("</think>" + long_end, false);
+  ASSERT_TRUE(marks.ok());
+  std::mt19937 random(8);
+  std::vector<Request> requests;
+  for (int i = 0; i < 60; ++i) {
+    auto request = drawn_request(random, {});
+    if (auto& allowed = request.sampling.allowed_token_ids; !allowed.empty())
+      allowed.insert(allowed.end(), marks->begin(), marks->end());
+    request.sampling.bad_words.clear();
+    request.thought_limit = {.max_tokens = static_cast<int>(random() % 40),
+                             .begins = {"<think>"},
+                             .ends = {"</think>"},
+                             .forced_end = i % 2 == 0 ? "</think>" : long_end,
+                             .open = i % 3 > 0};
+    requests.push_back(std::move(request));
+  }
+  expect_same_answers(plain, guessing, requests);
+}
+
+// A text of few different tokens, whose greedy answer repeats itself.
+Request repeating_request(int max_tokens) {
   std::vector<int32_t> prompt;
-  for (int i = 0; i < 60; ++i) prompt.push_back(5 + i % 4);
-  ASSERT_TRUE(engine.generate({greedy_request(prompt, 40)}).front().status.ok());
-  EXPECT_EQ(stats_at_rest(engine).speculation.guessed, 0);
+  for (int i = 0; i < 50; ++i) prompt.push_back(100 + i % 7);
+  auto request = greedy_request(prompt, max_tokens);
+  request.sampling.allowed_token_ids = {100, 101, 102};
+  return request;
+}
+
+TEST(SpeculationOfRequests, OneThatWantsNoGuessesHasNone) {
+  auto engine = guessing_engine(tiny_options());
+  const auto free = repeating_request(100);
+  auto plain = free;
+  plain.most_guessed = 0;
+  const auto alone = engine.generate({plain}).front();
+  EXPECT_EQ(stats_at_rest(engine).speculation.drafts, 0);
+  const auto together = engine.generate({plain, free});
+  EXPECT_EQ(together[0].completions[0].guesses.guessed, 0);
+  const GuessCounts& guesses = together[1].completions[0].guesses;
+  EXPECT_GT(guesses.right, 0);
+  EXPECT_EQ(guesses.predicted, 0);
+  EXPECT_EQ(stats_at_rest(engine).speculation.guessed, guesses.guessed);
+  EXPECT_EQ(stats_at_rest(engine).speculation.right, guesses.right);
+  expect_same_bits(alone, together[0]);
+  expect_same_bits(alone, together[1]);
+}
+
+TEST(SpeculationOfRequests, NoMoreTokensAreGuessedThanAreWanted) {
+  for (const auto [of_engine, of_request, wanted] : {std::array{3, -1, 3}, {3, 20, 3}, {12, 2, 2}, {2, 5, 2}, {12, -1, 12}}) {
+    auto options = tiny_options();
+    options.most_guessed = of_engine;
+    auto engine = guessing_engine(options);
+    auto request = repeating_request(150);
+    request.most_guessed = of_request;
+    ASSERT_TRUE(engine.generate({request}).front().status.ok());
+    const auto stats = stats_at_rest(engine).speculation;
+    EXPECT_EQ(engine.core().most_guessed(), of_engine);
+    EXPECT_GT(stats.right_at[static_cast<size_t>(wanted) - 1], 0) << wanted;
+    for (size_t i = static_cast<size_t>(wanted); i < stats.right_at.size(); ++i) EXPECT_EQ(stats.right_at[i], 0) << i;
+    EXPECT_LE(stats.guessed, wanted * stats.drafts);
+  }
+}
+
+TEST(SpeculationOfRequests, BelowNoneThereIsNothing) {
+  const auto llm = load_or_die(tiny_options());
+  auto request = repeating_request(2);
+  request.most_guessed = -2;
+  EXPECT_THAT(llm->generate({request}).front().status.message(), ::testing::HasSubstr("most_guessed is -2"));
+}
+
+// Its prompt says nothing that the answer repeats, so what comes true is the prediction's.
+TEST(SpeculationOfRequests, APredictionIsLookedUpAndChangesNoBit) {
+  auto engine = guessing_engine(tiny_options());
+  const auto request = greedy_request(random_prompt(30, 5), 40);
+  const auto wanted = engine.generate({request}).front();
+  const auto& answer = wanted.completions[0];
+  const auto of_prediction = [&](std::vector<int32_t> prediction) {
+    AdmittedRequest admitted = engine.read(request);
+    admitted.completions[0]->guesser.set_prediction(std::make_shared<const Prediction>(std::move(prediction)));
+    EXPECT_TRUE(engine.core().add_requests({&admitted, 1}).ok());
+    const auto got = admitted.response->wait();
+    expect_same_bits(wanted, got);
+    return got.completions[0].guesses;
+  };
+  const int64_t steps_before = stats_at_rest(engine).steps;
+  const auto whole = of_prediction(answer.token_ids);
+  EXPECT_GE(whole.predicted_right, 30) << "each token but the first, and one a step";
+  EXPECT_LT(stats_at_rest(engine).steps - steps_before, 12);
+  auto changed = answer.token_ids;
+  changed[10] = changed[10] == 5 ? 6 : 5;
+  const auto mostly = of_prediction(changed);
+  EXPECT_GE(mostly.predicted_right, 20);
+  EXPECT_GT(mostly.predicted, mostly.predicted_right) << "the changed one was guessed, and did no harm";
+  EXPECT_EQ(of_prediction(random_prompt(40, 77)).predicted_right, 0);
+}
+
+// As texts: what a text says is tokenised once more, and no longer than the model.
+TEST(SpeculationOfRequests, APredictionIsAText) {
+  auto options = tiny_options();
+  options.max_model_len = 128;
+  auto engine = guessing_engine(options);
+  Request request;
+  request.prompt = "one two three";
+  request.sampling = {.max_tokens = 40, .temperature = 0, .ignore_eos = true, .logprobs = 0};
+  const auto wanted = engine.generate({request}).front();
+  request.prediction = "the quick brown fox jumps over the lazy dog";
+  expect_same_bits(wanted, engine.generate({request}).front());
+  const auto llm = load_or_die(options);
+  for (int i = 0; i < 7; ++i) request.prediction += request.prediction;
+  const Status refused = llm->generate({request}).front().status;
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("prediction: the text has more than 128 tokens; send less of it"));
+  request.most_guessed = 0;
+  EXPECT_TRUE(llm->generate({request}).front().status.ok()) << "without guesses it is not read";
+}
+
+TEST(SpeculationOfRequests, AStreamsPiecesAddUpToItsGuesses) {
+  auto engine = guessing_engine(tiny_options());
+  AdmittedRequest admitted = engine.read(repeating_request(100));
+  ASSERT_TRUE(engine.core().add_requests({&admitted, 1}).ok());
+  GuessCounts sum;
+  for (StreamEvent event; admitted.response->next(event);) sum += event.guesses;
+  const auto whole = admitted.response->wait().completions[0].guesses;
+  EXPECT_GT(whole.right, 0);
+  EXPECT_EQ(sum.guessed, whole.guessed);
+  EXPECT_EQ(sum.right, whole.right);
+}
+
+TEST(SpeculationOfModels, TheModelSaysHowManyTokens) {
+  auto options = tiny_options();
+  EXPECT_EQ(load_or_die(options)->info().most_guessed, 0) << "off";
+  options.speculative = "ngram";
+  EXPECT_EQ(load_or_die(options)->info().most_guessed, 12);
+  options.most_guessed = 5;
+  EXPECT_EQ(load_or_die(options)->info().most_guessed, 5);
+}
+
+class SpeculationOfTraffic : public ::testing::Test {
+ protected:
+  static EngineOptions options() {
+    auto options = tiny_options();
+    options.speculative = "traffic";
+    return options;
+  }
+  // How many tokens of the answer were right guesses.
+  int64_t right(const Request& request) {
+    const auto before = stats_at_rest(engine_).speculation.right;
+    const auto got = engine_.generate({request}).front();
+    expect_same_bits(plain_->generate({request}).front(), got);
+    return stats_at_rest(engine_).speculation.right - before;
+  }
+  // Nothing is said twice in it.
+  static Request fresh(uint32_t seed = 5) {
+    auto request = greedy_request(random_prompt(30, seed), 40);
+    request.sampling.seed = 1;
+    return request;
+  }
+
+  AssembledEngine engine_ = guessing_engine(options());
+  std::unique_ptr<LLM> plain_ = load_or_die(tiny_options());
+};
+
+TEST_F(SpeculationOfTraffic, WhatWasSaidIsGuessedTheNextTime) {
+  const int64_t first = right(fresh());
+  EXPECT_GE(right(fresh()), 30);
+  EXPECT_LT(first, 10);
+  EXPECT_GT(stats_at_rest(engine_).speculation.traffic_bytes, 1000);
+}
+
+TEST_F(SpeculationOfTraffic, OthersAnswersAreNotGuessed) {
+  auto one = fresh(), other = fresh(), shy = fresh(6);
+  one.cache_salt = "one";
+  other.cache_salt = "other";
+  right(one);
+  EXPECT_LT(right(other), 10);
+  EXPECT_LT(right(fresh()), 10);
+  EXPECT_GE(right(other), 30) << "its own";
+  shy.most_guessed = 0;
+  right(shy);
+  shy.most_guessed = -1;
+  EXPECT_LT(right(shy), 10) << "an answer without guesses is not kept";
+}
+
+TEST_F(SpeculationOfTraffic, WithoutTheWordNothingIsKept) {
+  auto engine = guessing_engine(tiny_options());
+  engine.generate({fresh()});
+  EXPECT_EQ(stats_at_rest(engine).speculation.traffic_bytes, 0);
+  EXPECT_LT(engine.generate({fresh()}).front().completions[0].guesses.right, 10);
 }
 
 // What was computed of an answer is there for the next request, guessed or not.

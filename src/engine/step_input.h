@@ -72,7 +72,7 @@ struct StepInput {
     segments.reserve(max_items);
     dropped.reserve(max_items);
     block_updates.reserve(max_items * cache::kMostGroups);
-    state_runs.reserve(2 * max_items);
+    state_runs.reserve(3 * max_items);
     token_ids.reserve(max_tokens);
     block_ids.reserve(max_tokens);
   }

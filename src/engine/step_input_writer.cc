@@ -12,6 +12,13 @@ ListUpdate add_tail(std::span<const int32_t> list, int32_t kept, std::vector<int
   return {kept, begin, static_cast<int32_t>(list.size()) - kept};
 }
 
+size_t word_of(int32_t token) { return static_cast<size_t>(token) / 32; }
+
+void keep_only(int32_t token, std::span<uint32_t> mask) {
+  const uint32_t bit = 1U << (static_cast<uint32_t>(token) % 32);
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] &= i == word_of(token) ? bit : 0;
+}
+
 }  // namespace
 
 const StepInput& StepInputWriter::write(const sched::StepPlan& plan) {
@@ -82,25 +89,35 @@ void StepInputWriter::add_state_runs(const sched::PlanItem& item) {
     input_.state_runs.push_back({item.first_row, item.kept_rows, from, item.kept_slot});
     from = item.kept_slot;
   }
-  const int32_t others = item.token_count - item.kept_rows;
-  if (others > 0) input_.state_runs.push_back({item.first_row + item.kept_rows, others, from, item.request->state_slot});
+  if (const int32_t others = item.known_count() - item.kept_rows; others > 0) {
+    input_.state_runs.push_back({item.first_row + item.kept_rows, others, from, item.request->state_slot});
+    from = item.request->state_slot;
+  }
+  if (item.draft_count > 0)
+    input_.state_runs.push_back({item.first_row + item.known_count(), item.draft_count, from, item.request->guess_slot});
 }
 
 void StepInputWriter::add_mask(const EngineRequest& request, StepItem& item) {
   auto& words = input_.mask_words;
   const auto begin = words.size();
-  if (request.grammar != nullptr) words.insert(words.end(), request.grammar->mask().begin(), request.grammar->mask().end());
-  if (const int32_t token = request.thoughts ? request.thoughts->forced() : ThoughtBudget::kAny; token != ThoughtBudget::kAny) {
-    const auto word = static_cast<size_t>(token) / 32;
-    const uint32_t bit = 1U << (static_cast<uint32_t>(token) % 32);
+  const int32_t rows = item.logits_count;
+  const bool is_forced = request.thoughts && request.thoughts->forced() != ThoughtBudget::kAny;
+  if (request.grammar != nullptr) {
+    for (int32_t row = 0; row < rows; ++row) {
+      const auto mask = request.grammar->mask(row);
+      words.insert(words.end(), mask.begin(), mask.end());
+    }
     // What the grammar forbids stays so; then no token is left, and the answer ends with an error.
-    const bool allowed = request.grammar == nullptr || (begin + word < words.size() && (words[begin + word] & bit) != 0);
-    words.resize(begin);
-    words.resize(begin + word + 1);
-    if (allowed) words[begin + word] = bit;
+    if (is_forced) keep_only(request.thoughts->forced(), std::span(words).subspan(begin));
+  } else if (is_forced) {
+    size_t width = 0;
+    for (int32_t row = 0; row < rows; ++row) width = std::max(width, word_of(request.thoughts->forced(row)) + 1);
+    words.resize(begin + width * static_cast<size_t>(rows), ~0U);
+    for (int32_t row = 0; row < rows; ++row)
+      keep_only(request.thoughts->forced(row), std::span(words).subspan(begin + width * static_cast<size_t>(row), width));
   }
   item.mask_begin = static_cast<int32_t>(begin);
-  item.mask_words = static_cast<int32_t>(words.size() - begin);
+  item.mask_words = static_cast<int32_t>(words.size() - begin) / rows;
 }
 
 }  // namespace choral::engine

@@ -1,6 +1,7 @@
 #include "engine/thought_budget.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/ascii.h"
@@ -88,7 +89,16 @@ ThoughtBudget::ThoughtBudget(std::shared_ptr<const Terms> terms) : terms_(std::m
   force_when_due();
 }
 
-int32_t ThoughtBudget::forced() const { return part_ == Part::kForced ? terms_->end[end_place_] : kAny; }
+int32_t ThoughtBudget::forced(int32_t behind) const {
+  const size_t place = end_place_ + static_cast<size_t>(behind);
+  return part_ == Part::kForced && place < terms_->end.size() ? terms_->end[place] : kAny;
+}
+
+int64_t ThoughtBudget::free_count() const {
+  if (part_ == Part::kForced) return 0;
+  if (part_ == Part::kRest) return std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(terms_->limit.max_tokens - thought_ - 1, 0);
+}
 
 void ThoughtBudget::accept(int32_t token) {
   if (part_ == Part::kRest) return;

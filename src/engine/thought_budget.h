@@ -25,9 +25,11 @@ class ThoughtBudget {
 
   explicit ThoughtBudget(std::shared_ptr<const Terms> terms);
 
-  // The token that must come next; kAny: none must.
+  // The token that must come next, or behind so many that must; kAny: none must.
   static constexpr int32_t kAny = -1;
-  int32_t forced() const;
+  int32_t forced(int32_t behind = 0) const;
+  // So many tokens may come, whichever they are, and none must behind any of them; 0 where one must now.
+  int64_t free_count() const;
   void accept(int32_t token);
 
  private:

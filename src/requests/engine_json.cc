@@ -89,6 +89,8 @@ constexpr std::array kOptions{
     CHORAL_OPTION(enable_prefix_caching),
     CHORAL_OPTION(enable_chunked_prefill),
     CHORAL_OPTION(speculative),
+    CHORAL_OPTION(most_guessed),
+    CHORAL_OPTION(traffic_memory_bytes),
     CHORAL_OPTION(draft_model),
     CHORAL_OPTION(draft_quantization),
     CHORAL_OPTION(scheduling_policy),
@@ -172,10 +174,9 @@ Json adapter_layer_json(const AdapterLayer& layer) {
 Json running_answer_json(const RunningAnswer& answer) {
   Json adapters = Json::array();
   for (const auto& use : answer.adapters) adapters.push_back({{"name", use.name}, {"scale", use.scale}});
-  return {{"adapters", std::move(adapters)},
-          {"prompt_tokens", answer.prompt_tokens},
-          {"read_tokens", answer.read_tokens},
-          {"made_tokens", answer.made_tokens}};
+  return {{"adapters", std::move(adapters)},          {"prompt_tokens", answer.prompt_tokens},
+          {"read_tokens", answer.read_tokens},        {"made_tokens", answer.made_tokens},
+          {"guessed_tokens", answer.guesses.guessed}, {"right_guesses", answer.guesses.right}};
 }
 
 Json model_json(const ModelInfo& m) {

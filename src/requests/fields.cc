@@ -166,6 +166,45 @@ Status read_truncation_side(std::string_view name, const Json& json, Request& r)
   return {};
 }
 
+// false: no tokens are guessed for this answer.
+Status read_speculative(std::string_view name, const Json& json, Request& r) {
+  bool is_on = true;
+  CHORAL_RETURN_IF_ERROR(read_value(name, json, is_on));
+  if (!is_on) r.most_guessed = 0;
+  return {};
+}
+
+// llama.cpp's; 0 and all below say none.
+Status read_most_guessed(std::string_view name, const Json& json, Request& r) {
+  int32_t most = 0;
+  CHORAL_RETURN_IF_ERROR(read_value(name, json, most));
+  if (r.most_guessed != 0) r.most_guessed = std::max(most, 0);
+  return {};
+}
+
+// OpenAI's {"type": "content", "content": a text or its parts}.
+Status read_prediction(std::string_view name, const Json& json, Request& r) {
+  if (!json.is_object() || json.value("type", Json()) != "content" || !json.contains("content"))
+    return wrong_type(name, R"(an object such as {"type": "content", "content": "…"})", json);
+  for (const auto& [key, value] : json.items()) {
+    if (key != "type" && key != "content")
+      return invalid_argument("'{}' has a field '{}'; there are type and content", name, shown(key));
+  }
+  const Json& content = json["content"];
+  r.prediction.clear();
+  if (!content.is_array()) return read_value(fmt::format("{}.content", name), content, r.prediction);
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string place = fmt::format("{}.content[{}]", name, i);
+    const Json& part = content[i];
+    if (!part.is_object() || part.value("type", Json()) != "text" || !part.contains("text"))
+      return wrong_type(place, R"(a part such as {"type": "text", "text": "…"})", part);
+    std::string text;
+    CHORAL_RETURN_IF_ERROR(read_value(fmt::format("{}.text", place), part["text"], text));
+    r.prediction += text;
+  }
+  return {};
+}
+
 #define CHORAL_FIELD(name, schema, target)                                                                  \
   Field<Request> {                                                                                          \
 #name, schema, [](std::string_view n, const Json& j, Request& r) { return read_value(n, j, r.target); } \
@@ -219,6 +258,12 @@ constexpr std::array kRequestFields{
                    R"({"oneOf":[{"type":"array","items":{"type":"integer","minimum":0}},)"
                    R"({"type":"array","items":{"type":"array","items":{"type":"integer","minimum":0}},"maxItems":128}]})",
                    read_given},
+    Field<Request>{"prediction",
+                   R"({"type":"object","properties":{"type":{"const":"content"},"content":{"oneOf":[{"type":"string"},)"
+                   R"({"type":"array","items":{"type":"object"}}]}},"required":["type","content"]})",
+                   read_prediction},
+    Field<Request>{"speculative", kBoolean, read_speculative},
+    Field<Request>{"speculative.n_max", {}, read_most_guessed},
     Field<Request>{"response_format", R"({"type":"object","properties":{"type":{"type":"string"}},"required":["type"]})",
                    read_response_format},
     Field<Request>{"structured_outputs", R"({"type":"object"})", read_structured_outputs},

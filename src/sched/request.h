@@ -72,6 +72,7 @@ struct Request {
   int32_t state_slot = cache::kNoSlot;  // its own
   int32_t state_from = cache::kNoSlot;  // where its state is: there, or in kept_slot, or in one that keeps an adopted prefix's
   int32_t kept_slot = cache::kNoSlot;   // its state behind kept_tokens, which are whole blocks
+  int32_t guess_slot = cache::kNoSlot;  // its state behind the guesses of the step in flight
   int32_t kept_tokens = 0;              // 0: nothing sound
   int32_t named_tokens = 0;             // others find the state behind so many
   cache::PrefixChain prefix_chain;

@@ -85,13 +85,16 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 
 // What nobody else needs, of rows and of blocks.
 void Scheduler::plan_drafts(StepPlan& plan) {
-  if (states_.wanted()) return;  // a state has no way back from what did not come true
   for (PlanItem& item : plan.items()) {
     Request& request = *item.request;
-    const int32_t count = item.is_decode ? std::min(request.guess_count, budget_left(plan)) : 0;
+    if (!item.is_decode) continue;
+    int32_t count = std::min({request.guess_count, budget_left(plan), most_step_tokens(config_) - 1});
+    if (states_.wanted()) count = std::min(count, guesses_before_kept_state(item));
     if (count == 0) continue;
     CHORAL_CHECK(request.token_count() + count < request.max_length, "guesses leave room for the token behind them");
-    if (cache_.grow(request.block_tables, request.computed_count, request.token_count() + count)) plan.add_draft(item, count);
+    if (!cache_.grow(request.block_tables, request.computed_count, request.token_count() + count)) continue;
+    plan.add_draft(item, count);
+    if (states_.wanted()) request.guess_slot = states_.take();
   }
 }
 
@@ -173,7 +176,7 @@ void Scheduler::end_step(const StepPlan& plan, bool computed) {
     CHORAL_CHECK(request.in_flight, "a plan ended that is not the last one of schedule()");
     request.in_flight = false;
     if (states_.wanted()) move_state(item, computed);
-    if (computed) set_computed(request, request.computed_count + item.token_count - item.draft_count);
+    if (computed) set_computed(request, request.computed_count + item.known_count());
     if (request.finished()) retire(request);
   }
 }
@@ -219,8 +222,12 @@ int32_t Scheduler::commit(Request& request, std::span<const int32_t> accepted, i
   const auto guesses = request.guessed().first(guessed);
   const auto right = static_cast<int32_t>(std::mismatch(guesses.begin(), guesses.end(), accepted.begin(), accepted.end()).first -
                                           guesses.begin());
-  set_computed(request, request.computed_count + right);
-  if (right > 0) share(request);
+  if (!states_.wanted() || take_state_behind_guesses(request, right == guessed)) {
+    // Of an answer that ends with a guess the row of the guess was not looked at.
+    const auto seen = static_cast<int32_t>(std::ssize(accepted)) - 1;
+    set_computed(request, request.computed_count + std::clamp(right, 0, std::max(seen, 0)));
+    if (right > 0) share(request);
+  }
   const int64_t held = cache_.truncate(request.block_tables, request.computed_count);
   CHORAL_CHECK(held == request.computed_count, "what did not come true is cut off, and no more");
   return right;

@@ -9,14 +9,16 @@
 // more urgent one; the least urgent itself just pauses. The longest waiting request is promoted, so that none starves, but for
 // those in the background: of them one a step is preempted while another finds no room.
 // States. Where layers keep a state of a sequence, a request holds a place for its own while it runs, and one more for what it
-// was behind its last whole block. The latter gets that block's name at the end of the prompt, every kStateTokens tokens of a
-// long one and at the end of the answer; then others find the prefix. A prefix is found as far as a state behind it is.
-// Adapters. A request runs once its adapter is in memory and at most max_loras distinct ones run. A request that must wait for
-// that lets others go ahead, until most_overtaking of them did or it is promoted. Then no later request takes a further adapter,
-// nor the blocks of those who have one, before it has its own. A hold on an adapter lasts from admission to the end, through
-// preemption. The adapters of requests that wait for a place are fetched meanwhile, the next first, while room is free.
-// A plan may be empty although has_work(): then all requests wait for adapters to be loaded, and the engine sleeps until one is,
-// or until a request that sits out (Request::sits_out) goes on. No allocation in steady-state decode. Not thread-safe.
+// was behind its last whole block. The latter gets that block's name at the end of the prompt, every state_tokens tokens of a
+// long one and at the end of the answer; then others find the prefix. A prefix is found as far as a state behind it is. Guesses
+// leave theirs in a third place, which becomes the request's own when all of them come true. A state has no way back, so of
+// others nothing counts as computed, and the next step computes again what came true. Adapters. A request runs once its adapter
+// is in memory and at most max_loras distinct ones run. A request that must wait for that lets others go ahead, until
+// most_overtaking of them did or it is promoted. Then no later request takes a further adapter, nor the blocks of those who have
+// one, before it has its own. A hold on an adapter lasts from admission to the end, through preemption. The adapters of requests
+// that wait for a place are fetched meanwhile, the next first, while room is free. A plan may be empty although has_work(): then
+// all requests wait for adapters to be loaded, and the engine sleeps until one is, or until a request that sits out
+// (Request::sits_out) goes on. No allocation in steady-state decode. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -146,7 +148,11 @@ class Scheduler {
   int32_t state_behind(const Request& request, cache::PrefixMatch match) const;
   void begin_state(Request& request, int32_t adopted, int32_t adopted_tokens);
   void plan_state(PlanItem& item);
+  bool keeps_state_for_others(const Request& request) const;
+  int32_t guesses_before_kept_state(const PlanItem& item) const;
+  void let_go_of_anothers_state(const Request& request);
   void move_state(const PlanItem& item, bool computed);
+  bool take_state_behind_guesses(Request& request, bool all_right);
   void name_state(Request& request, bool leaves);
   void give_states_back(Request& request);
   static void set_computed(Request& request, int32_t count);

@@ -22,6 +22,7 @@ struct SchedulerConfig {
   int32_t promote_after_steps = 512;  // without progress for so long, one at a time goes before everybody
   int32_t most_overtaking = 256;      // later requests that take adapters before one that waits for room; then it is waited for
   int32_t max_loras = 0;              // distinct adapters running at a time, a mix counting each of its own (0 = no limit)
+  int32_t state_tokens = 1024;        // of a long text between two states that others find, where layers keep one
   int32_t watermark_blocks = -1;      // blocks kept free for running requests when admitting (-1 = 1 % of all)
 };
 

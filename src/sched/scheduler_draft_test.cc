@@ -10,7 +10,7 @@ namespace {
 
 class SchedulerDraft : public ::testing::Test {
  protected:
-  SchedulerDraft() {
+  explicit SchedulerDraft(const cache::KvPoolShape& pool = {.blocks = 8, .block_tokens = 4}) : scheduler_(config(), pool) {
     auto request = std::make_unique<Request>();
     request->id = 1;
     request->tokens = {5, 6, 7};
@@ -41,7 +41,7 @@ class SchedulerDraft : public ::testing::Test {
     return drafts;
   }
 
-  Scheduler scheduler_{config(), {.blocks = 8, .block_tokens = 4}};
+  Scheduler scheduler_;
   StepPlan plan_;
   Request* request_ = nullptr;
 };
@@ -62,6 +62,52 @@ TEST_F(SchedulerDraft, AllMayComeTrue) {
   EXPECT_EQ(scheduler_.commit(*request_, std::vector<int32_t>{11, 12, 13}, 2), 2);
   EXPECT_EQ(request_->computed_count, 6);
   EXPECT_EQ(request_->remaining(), 1);
+}
+
+// Of layers with states: there are places for one request and its guesses.
+class SchedulerDraftOfStates : public SchedulerDraft {
+ protected:
+  SchedulerDraftOfStates() : SchedulerDraft({.blocks = 8, .block_tokens = 4, .state_slots = 2}) {}
+};
+
+TEST_F(SchedulerDraftOfStates, WhenAllComeTrueTheStateBehindThemIsTheRequests) {
+  guess({11, 12});
+  const int32_t before = request_->state_slot;
+  scheduler_.schedule(plan_);
+  const int32_t behind = request_->guess_slot;
+  EXPECT_NE(behind, before);
+  EXPECT_EQ(scheduler_.states().free_count(), 0);
+  scheduler_.on_computed(plan_);
+  EXPECT_EQ(scheduler_.commit(*request_, std::vector<int32_t>{11, 12, 13}, 2), 2);
+  EXPECT_EQ(request_->state_from, behind);
+  EXPECT_EQ(request_->computed_count, 6);
+  EXPECT_EQ(scheduler_.states().free_count(), 1);
+}
+
+TEST_F(SchedulerDraftOfStates, WhenOneDoesNotWhatCameTrueIsComputedAgain) {
+  guess({11, 12});
+  const int32_t before = request_->state_slot;
+  EXPECT_EQ(step(), 2);
+  EXPECT_EQ(scheduler_.commit(*request_, std::vector<int32_t>{11, 99}, 2), 1);
+  EXPECT_EQ(request_->state_from, before);
+  EXPECT_EQ(request_->computed_count, 4);
+  EXPECT_EQ(request_->remaining(), 2);
+  EXPECT_EQ(scheduler_.states().free_count(), 1);
+  scheduler_.schedule(plan_);
+  EXPECT_EQ(plan_.items()[0].token_count, 2);
+  EXPECT_TRUE(plan_.items()[0].needs_logits);
+}
+
+TEST_F(SchedulerDraftOfStates, WithoutAPlaceThereAreNoGuesses) {
+  auto other = std::make_unique<Request>();
+  other->id = 2;
+  other->tokens = {5, 6, 7};
+  other->max_tokens = 20;
+  ASSERT_TRUE(scheduler_.add(std::move(other)).ok());
+  guess({11, 12});
+  scheduler_.schedule(plan_);
+  for (const PlanItem& item : plan_.items()) EXPECT_EQ(item.draft_count, 0);
+  EXPECT_EQ(plan_.items().size(), 2U);
 }
 
 TEST_F(SchedulerDraft, GuessesTakeNoMoreRowsThanAreLeft) {

@@ -116,7 +116,7 @@ void check_state(const Scheduler& scheduler, const std::map<RequestId, Request*>
       }
     }
     RC_ASSERT(std::ssize(distinct) == held);
-    RC_ASSERT(held <= cache.most_blocks(request->token_count()));
+    RC_ASSERT(held <= cache.most_blocks(request->token_count() + request->guess_count));
     for (const cache::BlockId block : distinct) ++holders[block];
   }
   RC_ASSERT(running == scheduler.running_count());
@@ -161,7 +161,8 @@ void check_plan(const SimulatedEngine& engine, const SimulatedResidency* residen
     last_key = key;
     RC_ASSERT(seen.insert(item.request).second);
     RC_ASSERT(item.request->status == RequestStatus::kRunning);
-    const bool last = item.first_token + item.token_count == item.request->token_count();
+    const bool last = item.first_token + item.known_count() == item.request->token_count();
+    RC_ASSERT(item.draft_count == 0 || (last && item.draft_count <= item.request->guess_count));
     RC_ASSERT(item.needs_logits == last);
     RC_ASSERT(config.enable_chunked_prefill || last || item.first_token >= item.request->prompt_count);
     if (item.request->wants_prompt_logprobs) RC_ASSERT(item.request->cached_prompt_tokens == 0);
@@ -185,15 +186,17 @@ void check_answers(const SimulatedEngine& engine) {
 }
 
 RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
-  const SchedulerConfig config = random_config();
+  SchedulerConfig config = random_config();
   const cache::KvPoolShape pool{.blocks = *rc::gen::inRange(2, 32),
                                 .block_tokens = kBlockTokens,
                                 .windows = random_windows(),
                                 .state_slots = *rc::gen::element(0, 0, 1, 3, 8)};
+  config.state_tokens = *rc::gen::element(4, 12, 1024);
   SimulatedResidency memory = random_residency();
   SimulatedResidency* const residency = *rc::gen::inRange(0, 4) == 0 ? nullptr : &memory;
   SimulatedEngine engine(config, pool, residency);
   engine.tokens_at_once = *rc::gen::element(1, 1, 1, 2, 5);
+  engine.most_guesses = *rc::gen::element(0, 1, 3, 12);
   Scheduler& scheduler = engine.scheduler;
   std::map<RequestId, Request*> live;
   RequestId next_id = 1;
@@ -232,6 +235,7 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
     } else if (kind == 4) {
       pin_one(memory);
     } else {
+      engine.guess();
       scheduler.schedule(engine.plan);
       check_plan(engine, residency);
       check_state(scheduler, live, residency);
@@ -256,6 +260,7 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   for (const auto& [id, request] : live) bound += int64_t{request->max_length} * (request->max_length + 1) + 20;
   for (; scheduler.has_work(); --bound) {
     RC_ASSERT(bound > 0);
+    engine.guess();
     scheduler.schedule(engine.plan);
     check_plan(engine, residency);
     RC_ASSERT(engine.run_model() == "");
@@ -271,6 +276,7 @@ RC_GTEST_PROP(SchedulerProperty, AnyLifeKeepsTheRules, ()) {
   RC_ASSERT(scheduler.cache().free_blocks() == pool.blocks);
   RC_ASSERT(scheduler.states().free_count() == std::max(pool.state_slots, 1));
   RC_CLASSIFY(scheduler.states().named() > 0, "kept states");
+  RC_CLASSIFY(engine.most_guesses > 0 && pool.state_slots > 0, "guesses of states");
   for (cache::BlockId block = 0; block < pool.blocks; ++block) RC_ASSERT(scheduler.cache().ref_count(block) == 0);
   RC_CLASSIFY(scheduler.stats().preemptions > 0, "preemption");
   RC_CLASSIFY(scheduler.stats().promotions > 0, "promotion");

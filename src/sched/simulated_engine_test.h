@@ -50,7 +50,7 @@ class SimulatedEngine {
       const Request& request = *item.request;
       const int32_t end = item.first_token + item.token_count;
       if (item.first_token != request.computed_count) return "a chunk does not begin where the last one ended";
-      if (end > request.token_count()) return "a chunk ends behind the known tokens";
+      if (end > request.token_count() + item.draft_count) return "a chunk ends behind the known tokens";
       uint64_t expected = 0;
       for (int32_t p = 0; p < end; ++p) {
         if (p == item.first_token && !states_.empty() &&
@@ -58,12 +58,13 @@ class SimulatedEngine {
           return fmt::format("request {} goes on with another's state at {}", request.id, p);
         }
         if (item.kept_rows > 0 && p == item.first_token + item.kept_rows) states_[item.kept_slot] = expected;
-        expected = mix_position(expected, request, p, request.tokens[p]);
+        if (!states_.empty() && p == request.token_count()) states_[state_behind_known(item)] = expected;
+        expected = mix_position(expected, request, p, token_at(request, p));
         for (int32_t group = 0; group < pool_.groups(); ++group) {
           if (auto fault = run_position(item, group, p, expected); !fault.empty()) return fault;
         }
       }
-      if (!states_.empty()) states_[item.kept_rows == item.token_count ? item.kept_slot : request.state_slot] = expected;
+      if (!states_.empty()) states_[item.draft_count > 0 ? request.guess_slot : state_behind_known(item)] = expected;
     }
     return "";
   }
@@ -79,21 +80,34 @@ class SimulatedEngine {
         scheduler.share(request);
         continue;
       }
-      uint64_t kv = kv_at(request, 0, request.token_count() - 1);
-      const int32_t end = std::min(request.token_count() + tokens_at_once, request.max_length);
-      accepted_.clear();
-      for (int32_t position = request.token_count(); position < end; ++position) {
-        accepted_.push_back(next_token(kv));
-        kv = mix_position(kv, request, position, accepted_.back());
+      accept(request, kv_at(request, 0, request.token_count() - 1), item.draft_count > 0 ? 1 + item.draft_count : tokens_at_once);
+      if (item.draft_count > 0) {  // up to the one behind the first that is wrong
+        const auto guesses = request.guessed().first(item.draft_count);
+        const auto wrong = std::mismatch(guesses.begin(), guesses.end(), accepted_.begin()).first;
+        accepted_.resize(1 + static_cast<size_t>(wrong - guesses.begin()));
       }
-      scheduler.commit(request, accepted_);
+      scheduler.commit(request, accepted_, item.draft_count);
       if (request.at_length_limit()) scheduler.finish(request, FinishReason::kLength);
     }
     take_finished();
     if (residency_ != nullptr) residency_->advance();
   }
 
+  // What comes next, and now and then something else.
+  void guess() {
+    for (Request* request : scheduler.running()) {
+      request->guess_count = 0;
+      if (most_guesses == 0 || request->remaining() != 1) continue;
+      uint64_t kv = 0;
+      for (int32_t p = 0; p < request->token_count(); ++p) kv = mix_position(kv, *request, p, request->tokens[p]);
+      accept(*request, kv, std::min(most_guesses, request->max_length - request->token_count() - 1));
+      for (const int32_t token : accepted_)
+        request->guesses[request->guess_count++] = ++guesses_made_ % 4 == 0 ? (token + 1) % 3 : token;
+    }
+  }
+
   void step() {
+    guess();
     scheduler.schedule(plan);
     execute();
     commit();
@@ -119,8 +133,25 @@ class SimulatedEngine {
   StepPlan plan;
   std::vector<std::unique_ptr<Request>> finished;
   int32_t tokens_at_once = 1;  // that a request's last token gives
+  int32_t most_guesses = 0;    // of each in a step
 
  private:
+  static int32_t token_at(const Request& request, int32_t position) {
+    return position < request.token_count() ? request.tokens[position] : request.guesses[position - request.token_count()];
+  }
+  static int32_t state_behind_known(const PlanItem& item) {
+    return item.kept_rows == item.known_count() ? item.kept_slot : item.request->state_slot;
+  }
+  // So many tokens behind `kv`.
+  void accept(const Request& request, uint64_t kv, int32_t count) {
+    const int32_t end = std::min(request.token_count() + count, request.max_length);
+    accepted_.clear();
+    for (int32_t position = request.token_count(); position < end; ++position) {
+      accepted_.push_back(next_token(kv));
+      kv = mix_position(kv, request, position, accepted_.back());
+    }
+  }
+
   // One position of one group, whose KV shall be `kv` and the group's number.
   std::string run_position(const PlanItem& item, int32_t group, int32_t position, uint64_t kv) {
     const Request& request = *item.request;
@@ -151,6 +182,7 @@ class SimulatedEngine {
   std::vector<uint64_t> kv_;
   std::vector<uint64_t> states_;  // of slots
   std::vector<int32_t> accepted_;
+  uint32_t guesses_made_ = 0;
 };
 
 }  // namespace choral::sched

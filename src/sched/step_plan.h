@@ -26,8 +26,10 @@ struct PlanItem {
   bool needs_prompt_logprobs = false;  // wanted, and some of its prompt tokens are new
   bool is_decode = false;              // just the one token sampled last
   int32_t draft_count = 0;             // the last so many tokens are guesses, and each gives one too
+  int32_t known_count() const { return token_count - draft_count; }
   // Where layers keep a state: the rows begin with that of state_from (kNoSlot: of nothing). That behind the first kept_rows of
-  // them, if any, goes to kept_slot, and that behind the others, if any, to the request's own.
+  // them, if any, goes to kept_slot, that behind the other known ones, if any, to the request's own, and that behind guesses to
+  // its guess_slot.
   int32_t state_from = cache::kNoSlot, kept_slot = cache::kNoSlot;
   int32_t kept_rows = 0;
 };

@@ -28,7 +28,7 @@ constexpr double kTie = 1e-3;
 constexpr double kTolerance = 2e-3;
 constexpr double kRoundingTo16 = 1.0 / 256;  // of bf16, relative
 
-std::vector<RequestOutput> answer(LLM& llm, const std::vector<Golden>& goldens) {
+std::vector<RequestOutput> answer(LLM& llm, const std::vector<Golden>& goldens, int most_guessed) {
   std::vector<Request> requests;
   for (const auto& g : goldens) {
     Request request;
@@ -38,6 +38,7 @@ std::vector<RequestOutput> answer(LLM& llm, const std::vector<Golden>& goldens) 
     request.sampling.max_tokens = static_cast<int>(g.greedy_ids.size());
     request.sampling.ignore_eos = true;
     request.sampling.logprobs = 10;
+    request.most_guessed = most_guessed;
     requests.push_back(std::move(request));
   }
   return llm.generate(std::move(requests));
@@ -76,8 +77,12 @@ void check_model(EngineOptions options, const std::string& goldens_file, const s
   options.device = test_device();
   auto llm = LLM::load(options);
   ASSERT_TRUE(llm.ok()) << llm.status().to_string();
-  const auto outputs = answer(**llm, goldens);
-  for (size_t i = 0; i < goldens.size(); ++i) expect_equal(goldens[i], outputs[i], logit_error);
+  const auto plain = answer(**llm, goldens, 0), guessing = answer(**llm, goldens, SpeculationStats::kMostGuessed);
+  for (size_t i = 0; i < goldens.size(); ++i) {
+    expect_equal(goldens[i], plain[i], logit_error);
+    EXPECT_EQ(plain[i].completions.at(0).token_ids, guessing[i].completions.at(0).token_ids);
+    EXPECT_EQ(plain[i].completions.at(0).cumulative_logprob, guessing[i].completions.at(0).cumulative_logprob);
+  }
 }
 
 class TinyGoldenTest : public ::testing::TestWithParam<std::string> {};

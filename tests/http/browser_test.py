@@ -441,7 +441,7 @@ class EngineTest(Console):
             connection.getresponse()
             page.get_by_text("32 answers of 1 voice in each step").wait_for()
             row = page.get_by_role("region", name="Answers in the batch").locator("tbody tr").first
-            self.assertRegex(row.inner_text(), r"^one × 0.5 \+ two\tanswers\t5 of 5\t\d+$")
+            self.assertRegex(row.inner_text(), r"^one × 0.5 \+ two\tanswers\t5 of 5\t\d+\t(\d+ of \d+)?$")
         page.get_by_text("Nothing is being answered").wait_for()
 
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import gzip
+import json
 import pathlib
 import re
 import subprocess
@@ -141,6 +142,13 @@ class ConsoleAccessTest(unittest.TestCase):
         self.assertIsInstance(engine["model"]["notes"], list)
         self.assertEqual(engine["stats"]["running"], 0)
         self.assertNotIn(str(FILES.folder), str(engine), "no path of the server is shown")
+        with contextlib.closing(SERVER.connection()) as connection:
+            body = {"prompt": "x", "max_tokens": 3000, "ignore_eos": True, "stream": True}
+            connection.request("POST", "/v1/completions", body=json.dumps(body), headers=served.JSON)
+            connection.getresponse().readline()
+            (running,) = SERVER.call("GET", "/v1/engine")[2]["running"]
+        self.assertEqual(running["adapters"], [])
+        self.assertLessEqual(running["right_guesses"], running["guessed_tokens"])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 picker_test.py CHORAL [unittest arguments]."""
 
 import sys
+import time
 import unittest
 
 import served
@@ -106,6 +107,10 @@ class PickerTest(unittest.TestCase):
     def test_an_adapter_that_is_unloaded_is_gone_at_once(self):
         server = self.server()
         server.post("/v1/load_lora_adapter", lora_name="mine", lora_path=str(FILES.root / "one"))
+        for _ in range(200):  # it is in memory once the engine's loop has turned
+            if self.scrape(server).load_state("mine") == 1.0:
+                break
+            time.sleep(0.05)
         self.assertEqual(self.scrape(server).load_state("mine"), 1.0)
         server.post("/v1/unload_lora_adapter", lora_name="mine")
         endpoint = self.scrape(server)

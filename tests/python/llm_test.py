@@ -43,6 +43,18 @@ class Answers(PackageTest):
     def ids(self, *args, **kwargs):
         return [output.outputs[0].token_ids for output in self.llm.generate(*args, use_tqdm=False, **kwargs)]
 
+    def test_guesses_change_no_answer(self):
+        prompt = "once upon a time, once upon a time, once upon a time, once upon"
+        free = self.ids(prompt, SamplingParams(temperature=0, max_tokens=60))
+        predicted = SamplingParams(temperature=0, max_tokens=60, prediction=" a time, once upon a time")
+        self.assertEqual(self.ids(prompt, predicted), free)
+        with LLM(self.model, threads=1) as llm:
+            plain = SamplingParams(temperature=0, max_tokens=60, prediction=" a time", speculative=False)
+            self.assertEqual([llm.generate(prompt, plain, use_tqdm=False)[0].outputs[0].token_ids], free)
+            self.assertEqual(llm.stats()["guessed_tokens"], 0)
+            with self.raises(InvalidArgumentError, "prediction must be a text"):
+                llm.generate(prompt, SamplingParams(prediction=[1, 2]), use_tqdm=False)
+
     def test_answers_are_those_of_the_program_and_of_the_server(self):
         params = SamplingParams(temperature=0.9, seed=5, max_tokens=16)
         adapters = [None, "loud", "quiet", {"loud": 0.5, "quiet": 1.0}, "loud"]
@@ -369,6 +381,16 @@ class Life(PackageTest):
             LLM(self.model, tensor_parallel_size=2)
         with self.raises(InvalidArgumentError, "max_num_seqs must be of type int"):
             LLM(self.model, max_num_seqs="many")
+        with self.raises(NotFoundError, "--draft-model org/small"):
+            LLM(self.model, speculative_config={"model": "org/small", "num_speculative_tokens": 3})
+        with self.raises(InvalidArgumentError, "method 'eagle3' is not served"):
+            LLM(self.model, speculative_config={"method": "eagle3", "model": "org/small"})
+        with self.raises(InvalidArgumentError, "num_speculative_token is not known"):
+            LLM(self.model, speculative_config={"method": "ngram", "num_speculative_token": 3})
+        with self.raises(InvalidArgumentError, "--num-speculative-tokens 13: give 1 to 12"):
+            LLM(self.model, speculative_config={"method": "ngram", "num_speculative_tokens": 13})
+        with self.assertWarnsRegex(UserWarning, "prompt_lookup_max changes nothing here"):
+            LLM(self.model, threads=1, speculative_config={"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}).close()
         with self.raises(NotFoundError, "nothing-here"):
             LLM("nothing-here")
         with self.raises(NotFoundError, "org/name@v2"):

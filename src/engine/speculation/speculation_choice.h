@@ -1,4 +1,5 @@
-// What guesses tokens, as the options say it: --speculative ngram | draft=MODEL | off, and --draft-model MODEL. Pure.
+// What guesses tokens, as the options say it: --speculative off, or some of ngram, traffic and draft=MODEL with commas; ngram is
+// always among them. And --draft-model MODEL. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +10,8 @@ namespace choral::engine {
 
 struct SpeculationChoice {
   bool guesses = true;
-  std::string draft_model;  // empty: none
+  bool keeps_traffic = false;  // what ended answers said
+  std::string draft_model;     // empty: none
 };
 
 // invalid_argument: a choice that there is not, two draft models, or what is said of one where there is none.

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "engine/engine_request.h"
+#include "engine/spare_memory.h"
 
 namespace choral::engine {
 namespace {
 
-constexpr double kLeastGain = 1.02;  // of tokens a second: less is not worth a doubt
+constexpr double kLeastGain = 1.02;   // of tokens a second: less is not worth a doubt
+constexpr double kWorthOfLate = 0.8;  // what is worth a row changes from step to step
 // Tokens that the draft model reads in the step that guesses; a text with more is read before. So many there usually are.
 constexpr int32_t kMostUnread = 16, kUsuallyUnread = 2;
 // What the draft model reads before each step takes at most about so much of the step's time, and how many tokens that can be.
@@ -19,14 +22,23 @@ constexpr int32_t kFirstAnswer = 32;  // an answer is expected to go on for as l
 constexpr double kTryShare = 0.01;
 constexpr double kFirstSavedSteps = 10, kMostSavedSteps = 50;
 
-// A form of the answer and the end of thoughts say with each token what may follow it.
-bool may_guess(const EngineRequest& request) {
-  return !request.sits_out && request.remaining() == 1 && request.output_count() > 0 && request.grammar == nullptr &&
-         !request.thoughts && request.max_length - request.token_count() > 1;
+// Sets where it comes from.
+int32_t look_up(EngineRequest& request, std::span<int32_t> out) {
+  return request.guesser.look_up(request.tokens, request.prompt_count, request.max_length, out);
 }
 
-int32_t most_guesses(const EngineRequest& request) {
-  return std::min(Speculator::kMostGuessed, request.max_length - request.token_count() - 1);
+bool is_thought_out(const EngineRequest& request) {
+  return request.thoughts && request.thoughts->forced() != ThoughtBudget::kAny;
+}
+
+// The end of its thoughts must be written now. A token that must come behind no other of it is no guess.
+int32_t write_forced(const EngineRequest& request, std::span<int32_t> out) {
+  int32_t count = 0;
+  while (count < std::ssize(out) && request.thoughts->forced(count + 1) != ThoughtBudget::kAny) {
+    out[static_cast<size_t>(count)] = request.thoughts->forced(count);
+    ++count;
+  }
+  return count;
 }
 
 // A mix has no draft adapter of its own.
@@ -35,10 +47,16 @@ lora::AdapterKey draft_adapter(const DraftModel& draft, const EngineRequest& req
   return draft.adapter_of(request.adapters[0].version->request.lora_name);
 }
 
+// Of requests that share what they compute with nobody, none.
+const std::optional<cache::PrefixRoot>& group_of(const EngineRequest& request) {
+  return request.activation_token > 0 ? request.activated_root : request.prefix_root;
+}
+
 }  // namespace
 
-Speculator::Speculator(bool enabled, int32_t max_num_seqs, std::unique_ptr<DraftModel> draft)
-    : enabled_(enabled), draft_(std::move(draft)) {
+Speculator::Speculator(int32_t most_guessed, int32_t max_num_seqs, int64_t traffic_bytes, std::unique_ptr<DraftModel> draft)
+    : most_guessed_(most_guessed), draft_(std::move(draft)) {
+  if (traffic_bytes > 0 && most_guessed > 0) traffic_.emplace(traffic_bytes);
   candidates_.reserve(max_num_seqs);
   rows_.reserve(static_cast<size_t>(max_num_seqs) * kMostGuessed * (draft_ == nullptr ? 1 : 2));
   wishes_.reserve(draft_ == nullptr ? 0 : max_num_seqs);
@@ -48,44 +66,125 @@ Speculator::Speculator(bool enabled, int32_t max_num_seqs, std::unique_ptr<Draft
 void Speculator::guess(std::span<sched::Request* const> running) {
   candidates_.clear();
   rows_.clear();
-  if (!enabled_) return;
+  if (most_guessed_ == 0) return;
   int32_t known = 0;
   for (sched::Request* scheduled : running) {
     auto& request = static_cast<EngineRequest&>(*scheduled);
     request.guess_count = 0;
-    if (request.remaining() != 1) continue;
+    if (request.remaining() != 1 || request.sits_out) continue;
     ++known;
-    if (!costs_.empty() && may_guess(request)) consider(request);
+    if (!costs_.empty()) consider(request);
   }
+  if (known > 0 && !costs_.empty())
+    least_worth_ = kWorthOfLate * known / costs_.seconds(known) * (costs_.seconds(known + 1) - costs_.seconds(known));
   if (rows_.empty()) return;
   std::sort(rows_.begin(), rows_.end(), [](const Row& a, const Row& b) { return a.probability > b.probability; });
   const Choice without = choose(known, Drafts::kNone);
-  if (draft_ == nullptr) return take(without, Drafts::kNone);
-  const Choice with = choose(known, Drafts::kOfThoseItRead);
-  const bool drafts = with.rate > kLeastGain * without.rate;
-  take(drafts ? with : without, drafts ? Drafts::kOfThoseItRead : Drafts::kNone);
-  if (const Choice all = choose(known, Drafts::kOfAll); all.rate > kLeastGain * without.rate) {
-    read_texts(known, without.rate, all.rate);
+  if (draft_ == nullptr) {
+    take(without, Drafts::kNone);
   } else {
-    try_again(known);
+    const Choice with = choose(known, Drafts::kOfThoseItRead);
+    const bool drafts = with.rate > kLeastGain * without.rate;
+    take(drafts ? with : without, drafts ? Drafts::kOfThoseItRead : Drafts::kNone);
+    if (const Choice all = choose(known, Drafts::kOfAll); all.rate > kLeastGain * without.rate) {
+      read_texts(known, without.rate, all.rate);
+    } else {
+      try_again(known);
+    }
+    ask_draft();
   }
-  ask_draft();
+  make_masks();
+}
+
+// So many tokens may be guessed of it, when its next step is one of a token.
+int32_t Speculator::most_of(const EngineRequest& request) const {
+  if (request.output_count() == 0 || (request.grammar != nullptr && request.thoughts)) return 0;
+  int64_t most = std::min({most_guessed_, request.guesser.most(), request.max_length - request.token_count() - 1});
+  if (request.thoughts && !is_thought_out(request)) most = std::min(most, request.thoughts->free_count());
+  return static_cast<int32_t>(most);
 }
 
 // Guesses of both kinds, where there are any.
 void Speculator::consider(EngineRequest& request) {
   Guesser& guesser = request.guesser;
-  if (!guesser.lookup.has_tried()) guesser.lookup.make_room(request.max_length);
-  const int32_t most = most_guesses(request);
-  guesser.by_draft = false;
-  guesser.matched = guesser.lookup.guess(request.tokens, std::span(request.guesses).first(static_cast<size_t>(most)));
-  const auto unread = draft_ == nullptr ? std::nullopt : draft_->unread(request.id, request.tokens, request.max_length);
-  if (guesser.matched == 0 && !unread) return;
-  const double looked_up = guesser.matched == 0 ? 0 : guesser.share(record_);
-  const double drafted = unread ? guesser.draft_share(draft_record_) : 0;
-  candidates_.push_back({.request = &request, .unread = unread.value_or(0), .draft_goes_first = drafted > looked_up});
-  if (looked_up > 0) add_rows(looked_up, most, /*by_draft=*/false);
-  if (drafted > looked_up) add_rows(drafted, most, /*by_draft=*/true);
+  const int32_t most = most_of(request);
+  if (most < 1) return;
+  const int32_t written = write_guess(request, std::span(request.guesses).first(static_cast<size_t>(most)));
+  const bool may_draft = draft_ != nullptr && request.grammar == nullptr && !is_thought_out(request);
+  const auto unread = may_draft ? draft_->unread(request.id, request.tokens, request.max_length) : std::nullopt;
+  if (written == 0 && !unread) return;
+  const double of_written = written == 0 ? 0 : guesser.share(record_);
+  const double of_draft = unread ? guesser.share(record_, kByDraft) : 0;
+  candidates_.push_back(
+      {.request = &request, .written = written, .unread = unread.value_or(0), .draft_goes_first = of_draft > of_written});
+  if (written > 0) add_rows(of_written, written, /*by_draft=*/false);
+  if (of_draft > of_written) add_rows(of_draft, most, /*by_draft=*/true);
+}
+
+int32_t Speculator::write_guess(EngineRequest& request, std::span<int32_t> out) const {
+  if (request.grammar != nullptr) return write_allowed_guess(request, out);
+  if (!is_thought_out(request)) return look_up(request, out);
+  request.guesser.set_from(kByForm);
+  return write_forced(request, out);
+}
+
+// Of what the text and what its form suggest, that which is right more often.
+int32_t Speculator::write_allowed_guess(EngineRequest& request, std::span<int32_t> out) const {
+  Guesser& guesser = request.guesser;
+  AnswerGrammar& grammar = *request.grammar;
+  if (!grammar.is_bounded()) {
+    guesser.set_from(grammar.ahead_is_likely() ? kByForm : guesser.wished_from);
+    const auto ahead = grammar.ahead().first(std::min(grammar.ahead().size(), out.size()));
+    std::copy(ahead.begin(), ahead.end(), out.begin());
+    return static_cast<int32_t>(ahead.size());
+  }
+  int32_t found = look_up(request, out);
+  if (found > 0 && !grammar.allows(out.front())) found = 0;
+  if (found > 0 && guesser.share(record_) >= guesser.share(record_, kByForm)) {
+    guesser.rest(kByForm);
+    return found;
+  }
+  if (worth(guesser.share(record_, kByForm), 1) == 0) {  // to look for it costs time too
+    guesser.rest(kByForm);
+    return found;
+  }
+  std::array<int32_t, kMostGuessed> likely = {};
+  const int32_t by_form = grammar.likely(std::span(likely).first(out.size()));
+  if (by_form == 0 || !grammar.allows(likely.front())) return found;
+  std::copy_n(likely.begin(), by_form, out.begin());
+  guesser.set_from(kByForm);
+  return by_form;
+}
+
+// Those that it makes at once.
+void Speculator::make_masks() {
+  for (const Candidate& candidate : candidates_) {
+    EngineRequest& request = *candidate.request;
+    if (request.grammar != nullptr && request.guess_count > 0)
+      request.guess_count = request.grammar->look_ahead(request.guessed());
+  }
+}
+
+void Speculator::wish(EngineRequest& request) {
+  AnswerGrammar::Wish& wish = request.grammar->wish;
+  wish = {};
+  const int32_t most = most_of(request);
+  if (costs_.empty() || most < 1) return;
+  Guesser& guesser = request.guesser;
+  const int32_t found = look_up(request, std::span(wish.tokens).first(static_cast<size_t>(most)));
+  guesser.wished_from = guesser.from();
+  wish.count = worth(guesser.share(record_), found);
+  wish.likely_count = worth(guesser.share(record_, kByForm), most);
+  if (wish.count == 0) guesser.rest(guesser.from());
+  if (wish.likely_count == 0) guesser.rest(kByForm);
+  wish.likely_first = guesser.share(record_, kByForm) > guesser.share(record_);
+}
+
+// As many tokens, one behind the other, as are worth their rows.
+int32_t Speculator::worth(double share, int32_t most) const {
+  int32_t count = 0;
+  for (double all_right = share; count < most && all_right > least_worth_; all_right *= share) ++count;
+  return count;
 }
 
 void Speculator::add_rows(double share, int32_t most, bool by_draft) {
@@ -133,11 +232,12 @@ void Speculator::take(const Choice& choice, Drafts drafts) {
   }
   for (Candidate& candidate : candidates_) {
     EngineRequest& request = *candidate.request;
-    request.guesser.by_draft = drafts != Drafts::kNone && candidate.draft_goes_first && candidate.unread <= kMostUnread;
+    Guesser& guesser = request.guesser;
+    const bool by_draft = drafts != Drafts::kNone && candidate.draft_goes_first && candidate.unread <= kMostUnread;
     request.guess_count = candidate.count;
-    if (request.guesser.matched > 0 && (candidate.count == 0 || request.guesser.by_draft)) request.guesser.rest();
-    if (candidate.unread == 0 || (candidate.count > 0 && request.guesser.by_draft)) continue;
-    request.guesser.rest_draft();
+    if (candidate.written > 0 && (candidate.count == 0 || by_draft)) guesser.rest(guesser.from());
+    if (candidate.unread > 0 && (candidate.count == 0 || !by_draft)) guesser.rest(kByDraft);
+    if (by_draft) guesser.set_from(kByDraft);
   }
 }
 
@@ -177,7 +277,7 @@ void Speculator::try_again(int32_t known) {
   if (chunk < nearest->unread) return;
   *purse_s_ -= row_s;
   nearest->count = 1;
-  nearest->request->guesser.by_draft = true;
+  nearest->request->guesser.set_from(kByDraft);
 }
 
 // Texts of one adapter side by side.
@@ -185,7 +285,7 @@ void Speculator::ask_draft() {
   wishes_.clear();
   wishers_.clear();
   for (Candidate& candidate : candidates_) {
-    if (candidate.request->guesser.by_draft && candidate.count > 0) candidate.read = candidate.unread;
+    if (candidate.request->guesser.from() == kByDraft && candidate.count > 0) candidate.read = candidate.unread;
     if (candidate.read == 0) continue;
     candidate.adapter = draft_adapter(*draft_, *candidate.request);
     wishers_.push_back(&candidate);
@@ -194,7 +294,7 @@ void Speculator::ask_draft() {
   std::sort(wishers_.begin(), wishers_.end(), [](const Candidate* a, const Candidate* b) { return a->adapter < b->adapter; });
   for (const Candidate* wisher : wishers_) {
     EngineRequest& request = *wisher->request;
-    const auto wanted = static_cast<size_t>(request.guesser.by_draft ? wisher->count : 0);
+    const auto wanted = static_cast<size_t>(request.guesser.from() == kByDraft ? wisher->count : 0);
     wishes_.push_back({.id = request.id,
                        .text = request.tokens,
                        .max_length = request.max_length,
@@ -205,12 +305,12 @@ void Speculator::ask_draft() {
   draft_->guess(wishes_);
   for (size_t i = 0; i < wishes_.size(); ++i) {
     EngineRequest& request = *wishers_[i]->request;
-    if (request.guesser.by_draft) request.guess_count = wishes_[i].given;
+    if (request.guesser.from() == kByDraft) request.guess_count = wishes_[i].given;
   }
 }
 
 void Speculator::add_step(const sched::StepPlan& plan, double seconds) {
-  if (!enabled_) return;
+  if (most_guessed_ == 0) return;
   const auto is_one_token = [](const sched::PlanItem& item) { return item.is_decode || item.draft_count > 0; };
   if (std::all_of(plan.items().begin(), plan.items().end(), is_one_token)) costs_.add(plan.total_tokens(), seconds);
   if (draft_ == nullptr || costs_.empty()) return;
@@ -224,18 +324,34 @@ void Speculator::judge(EngineRequest& request, int32_t guessed, int32_t right) {
   stats_.guessed += guessed;
   stats_.right += right;
   for (int32_t i = 0; i < right; ++i) ++stats_.right_at[static_cast<size_t>(i)];
-  if (!request.guesser.by_draft) return request.guesser.judge(record_, guessed, right);
-  request.guesser.judge_draft(draft_record_, guessed, right);
+  request.guesser.judge(record_, guessed, right);
+  if (request.guesser.from() != kByDraft) return;
   stats_.draft_guessed += guessed;
   stats_.draft_right += right;
 }
 
-void Speculator::forget(const EngineRequest& request) {
+void Speculator::begin(EngineRequest& request) {
+  if (const auto& group = group_of(request); traffic_ && group) request.guesser.set_traffic(&*traffic_, *group);
+}
+
+void Speculator::end(const EngineRequest& request) {
   if (draft_ != nullptr) draft_->forget(request.id);
+  const bool is_sound = request.finish_reason != sched::FinishReason::kError && !request.is_distrusted;
+  if (const auto& group = group_of(request); traffic_ && group && is_sound && request.guesser.most() > 0) keep(*group, request);
+}
+
+// Without memory for it nothing is lost.
+void Speculator::keep(const cache::PrefixRoot& group, const EngineRequest& request) {
+  const Status kept = or_out_of_memory("an ended answer cannot be kept", [&] {
+    traffic_->add(group, request.tokens, request.prompt_count);
+    return Status();
+  });
+  if (!kept.ok()) CHORAL_LOG(kDebug, "{}", kept.message());
 }
 
 SpeculationStats Speculator::stats() const {
   SpeculationStats now = stats_;
+  now.traffic_bytes = traffic_ ? traffic_->size_bytes() : 0;
   if (draft_ == nullptr) return now;
   now.draft_steps = draft_->stats().steps;
   now.draft_seconds = draft_->stats().seconds;

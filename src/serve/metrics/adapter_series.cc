@@ -38,6 +38,8 @@ AdapterSeries::AdapterSeries(AdapterSeriesTable& table, const std::string& label
     : table_(table),
       prompt_tokens_(&table.prompt_tokens_.Add({{"adapter", label}})),
       generation_tokens_(&table.generation_tokens_.Add({{"adapter", label}})),
+      guessed_tokens_(&table.guessed_tokens_.Add({{"adapter", label}})),
+      right_guesses_(&table.right_guesses_.Add({{"adapter", label}})),
       first_token_(&table.first_token_.Add({{"adapter", label}}, kFirstTokenBuckets)) {
   for (const auto reason : kFinishReasons) {
     const Labels labels{{"adapter", label}, {"finished_reason", std::string(finished_reason_label(reason))}};
@@ -49,6 +51,8 @@ AdapterSeries::~AdapterSeries() {
   for (auto* counter : finished_) table_.requests_.Remove(counter);
   table_.prompt_tokens_.Remove(prompt_tokens_);
   table_.generation_tokens_.Remove(generation_tokens_);
+  table_.guessed_tokens_.Remove(guessed_tokens_);
+  table_.right_guesses_.Remove(right_guesses_);
   table_.first_token_.Remove(first_token_);
 }
 
@@ -68,6 +72,16 @@ AdapterSeriesTable::AdapterSeriesTable(prometheus::Registry& registry, const Lab
                              .Help("Tokens given to clients, by adapter.")
                              .Labels(constant)
                              .Register(registry)),
+      guessed_tokens_(prometheus::BuildCounter()
+                          .Name("choral:adapter_spec_decode_draft_tokens_total")
+                          .Help("Tokens that were guessed for answers, by adapter.")
+                          .Labels(constant)
+                          .Register(registry)),
+      right_guesses_(prometheus::BuildCounter()
+                         .Name("choral:adapter_spec_decode_accepted_tokens_total")
+                         .Help("Guessed tokens that were right, by adapter.")
+                         .Labels(constant)
+                         .Register(registry)),
       first_token_(prometheus::BuildHistogram()
                        .Name("choral:adapter_time_to_first_token_seconds")
                        .Help("From a request's arrival to its first token, by adapter.")

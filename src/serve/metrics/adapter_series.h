@@ -43,6 +43,8 @@ class AdapterSeries {
   prometheus::Counter& finished(FinishReason reason) { return *finished_[finish_index(reason)]; }
   prometheus::Counter& prompt_tokens() { return *prompt_tokens_; }
   prometheus::Counter& generation_tokens() { return *generation_tokens_; }
+  prometheus::Counter& guessed_tokens() { return *guessed_tokens_; }
+  prometheus::Counter& right_guesses() { return *right_guesses_; }
   prometheus::Histogram& first_token() { return *first_token_; }
 
  private:
@@ -50,6 +52,8 @@ class AdapterSeries {
   std::array<prometheus::Counter*, kFinishReasons.size()> finished_;
   prometheus::Counter* prompt_tokens_;
   prometheus::Counter* generation_tokens_;
+  prometheus::Counter* guessed_tokens_;
+  prometheus::Counter* right_guesses_;
   prometheus::Histogram* first_token_;
 };
 
@@ -72,6 +76,8 @@ class AdapterSeriesTable {
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Counter>& prompt_tokens_;
   prometheus::Family<prometheus::Counter>& generation_tokens_;
+  prometheus::Family<prometheus::Counter>& guessed_tokens_;
+  prometheus::Family<prometheus::Counter>& right_guesses_;
   prometheus::Family<prometheus::Histogram>& first_token_;
   const size_t max_adapters_;
   std::mutex mutex_;

@@ -132,6 +132,8 @@ void add_speculation(Families& out, const SpeculationStats& stats) {
   for (size_t i = 0; i < stats.right_at.size(); ++i)
     out.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Guessed tokens that were right, by their place.",
                 stats.right_at[i], {{"position", std::to_string(i)}});
+  out.gauge("choral:traffic_store_bytes", "Memory in which ended answers are kept to guess from.",
+            static_cast<double>(stats.traffic_bytes));
   out.counter("choral:draft_model_guessed_tokens_total", "Tokens that the draft model guessed.", stats.draft_guessed);
   out.counter("choral:draft_model_right_tokens_total", "Those of them that were right.", stats.draft_right);
   out.seconds("choral:draft_model_seconds_total", "Time of the draft model's steps.", stats.draft_seconds);

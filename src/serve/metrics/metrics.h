@@ -57,6 +57,7 @@ class RequestMeter {
 
   // `count` tokens of completion `index` came at once. What is no token (an empty last event) is not counted.
   void on_tokens(int index, int64_t count, double now);
+  void on_guesses(const GuessCounts& more);  // of any completion
   void on_finish(int index, FinishReason reason, double now);
   // The stream is over: completions without on_finish() ended with `reason`.
   void end(const RequestTotals& totals, FinishReason reason, double now);

@@ -58,6 +58,7 @@ void serve_one(Metrics& metrics, const std::vector<AdapterUse>& adapters) {
   meter.on_tokens(0, 1, 101);
   meter.on_tokens(0, 1, 102);
   meter.on_tokens(0, 1, 104);
+  meter.on_guesses({.guessed = 5, .right = 2});
   meter.on_finish(0, FinishReason::kStop, 104);
   meter.end({.prompt_tokens = 7, .cached_tokens = 4, .queue_s = 0.5, .preemptions = 2}, FinishReason::kStop, 104);
 }
@@ -187,6 +188,10 @@ TEST(Metrics, AdaptersHaveBoundedSeriesThatStayTheirs) {
   EXPECT_EQ(tokens(seen, "other"), 12) << "c, d, and two whose names the labels need";
   EXPECT_EQ(tokens(seen, "mixed"), 3);
   EXPECT_EQ(tokens(seen, "base"), 3);
+  EXPECT_EQ(seen.value("choral:adapter_spec_decode_draft_tokens_total", {{"adapter", "a"}}), 10);
+  EXPECT_EQ(seen.value("choral:adapter_spec_decode_accepted_tokens_total", {{"adapter", "a"}}), 4);
+  EXPECT_EQ(seen.value("choral:adapter_spec_decode_accepted_tokens_total", {{"adapter", "c"}}), std::nullopt);
+  EXPECT_EQ(seen.value("choral:adapter_spec_decode_accepted_tokens_total", {{"adapter", "other"}}), 8);
   EXPECT_EQ(seen.value("choral:adapter_bytes", {{"adapter", "a"}}), 10);
   EXPECT_EQ(seen.value("choral:adapter_bytes", {{"adapter", "b"}}), 0) << "it is not in memory";
   EXPECT_EQ(seen.value("choral:adapter_bytes", {{"adapter", "other"}}), 70);

@@ -146,6 +146,12 @@ void RequestMeter::on_tokens(int index, int64_t count, double now) {
   state_->adapter->generation_tokens().Increment(static_cast<double>(count));
 }
 
+void RequestMeter::on_guesses(const GuessCounts& more) {
+  if (state_ == nullptr || more.guessed <= 0) return;
+  state_->adapter->guessed_tokens().Increment(static_cast<double>(more.guessed));
+  state_->adapter->right_guesses().Increment(static_cast<double>(more.right));
+}
+
 void RequestMeter::on_finish(int index, FinishReason reason, double now) {
   if (state_ == nullptr || reason == FinishReason::kNone) return;
   auto& answer = state_->answers.at(index);

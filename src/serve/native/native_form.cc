@@ -44,17 +44,18 @@ class NativeForm : public AnswerForm {
     Written& written = written_[index];
     std::string text;
     if (tells_progress_ && !std::exchange(written.begun, true)) {
-      Json begin = part(index, prompt, {}, 0);
+      Json begin = part(index, prompt, {}, {});
       begin["prompt_progress"] = prompt_progress_json(progress(prompt));
       text = sse_data(dumped(begin));
     }
     if (!no_tokens_) {
       written.tokens += std::ssize(event.token_ids);
+      written.guesses += event.guesses;
       written.has_new_line = written.has_new_line || has_new_line(event.text);
-      if (!event.text.empty() || !event.token_ids.empty()) text += sse_data(dumped(part(index, prompt, event, written.tokens)));
+      if (!event.text.empty() || !event.token_ids.empty()) text += sse_data(dumped(part(index, prompt, event, written)));
     }
     if (event.finish_reason == FinishReason::kNone) return text;
-    Json last = ending(index, {.progress = progress_of_one(progress(prompt), written.tokens),
+    Json last = ending(index, {.progress = progress_of_one(progress(prompt), written.tokens, written.guesses),
                                .prompt = facts_.prompt_text(facts_.prompts[prompt]),
                                .reason = event.finish_reason,
                                .stop_reason = event.stopped_by_token ? "" : event.stop_reason,
@@ -71,6 +72,7 @@ class NativeForm : public AnswerForm {
   // Of one completion of a stream.
   struct Written {
     int64_t tokens = 0;
+    GuessCounts guesses = {};
     bool has_new_line = false, begun = false;
   };
   struct Ending {
@@ -83,20 +85,21 @@ class NativeForm : public AnswerForm {
 
   static bool has_new_line(std::string_view text) { return text.find('\n') != text.npos; }
 
-  static Progress progress_of_one(Progress progress, int64_t tokens) {
+  static Progress progress_of_one(Progress progress, int64_t tokens, const GuessCounts& guesses) {
     progress.made_tokens = tokens;
+    progress.guesses = guesses;
     return progress;
   }
 
-  Json part(size_t index, size_t prompt, const StreamEvent& event, int64_t tokens) const {
+  Json part(size_t index, size_t prompt, const StreamEvent& event, const Written& written) const {
     Json json{{"index", index},
               {"content", event.text},
               {"tokens", event.token_ids},
               {"stop", false},
               {"id_slot", -1},
-              {"tokens_predicted", tokens},
+              {"tokens_predicted", written.tokens},
               {"tokens_evaluated", facts_.prompts[prompt].size()}};
-    if (shows_timings_) json["timings"] = timings_json(progress_of_one(progress(prompt), tokens));
+    if (shows_timings_) json["timings"] = timings_json(progress_of_one(progress(prompt), written.tokens, written.guesses));
     if (probs_ && !event.logprobs.empty()) {
       Json& probs = json["completion_probabilities"] = Json::array();
       for (const auto& position : event.logprobs) probs.push_back(position_json(position));
@@ -136,7 +139,7 @@ class NativeForm : public AnswerForm {
   LongJson whole_result(size_t index, const RequestOutput& output, const Completion& completion) const {
     const std::string content = no_tokens_ ? "" : completion.text;
     const int64_t tokens = no_tokens_ ? 0 : std::ssize(completion.token_ids);
-    Json json = ending(index, {.progress = progress_of_one(progress_of(output), tokens),
+    Json json = ending(index, {.progress = progress_of_one(progress_of(output), tokens, completion.guesses),
                                .prompt = facts_.prompt_text(output.prompt_token_ids),
                                .reason = completion.finish_reason,
                                .stop_reason = completion.stopped_by_token ? "" : completion.stop_reason,

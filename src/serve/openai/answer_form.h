@@ -31,15 +31,17 @@ struct Usage {
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t reasoning_tokens = 0;  // of completion_tokens; forms that read thoughts count them
+  GuessCounts guesses = {};
 };
 
 // How far the answer to one prompt is, and how long it took.
 struct Progress {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
-  int64_t made_tokens = 0;  // of all its completions
-  double prompt_s = 0;      // until the first token, without waiting for a place in a batch
-  double answer_s = 0;      // from then on
+  int64_t made_tokens = 0;  // of all its completions, as the guesses
+  GuessCounts guesses = {};
+  double prompt_s = 0;  // until the first token, without waiting for a place in a batch
+  double answer_s = 0;  // from then on
 };
 Progress progress_of(const RequestOutput& output);
 // Of prompts that were answered at the same time.

@@ -194,6 +194,7 @@ class ChatForm : public AnswerForm {
   // Says who speaks, before the first token; and of the prompt what was asked for, once.
   std::string first_chunk(const StreamEvent& event, Usage so_far) {
     so_far.completion_tokens -= std::ssize(event.token_ids);
+    so_far.guesses = so_far.guesses - event.guesses;
     Json json = chunk(delta(event.index, {{"role", "assistant"}, {"content", ""}}), continuous(so_far));
     for (const auto& prompt : std::exchange(prompts_, {})) json["prompt_token_ids"] = prompt;
     if (tells_progress_) json["prompt_progress"] = prompt_progress_json(progress(0));

@@ -8,7 +8,7 @@
 
 namespace choral::serve {
 
-inline constexpr std::array<std::string_view, 38> kEngineFields{"seed",
+inline constexpr std::array<std::string_view, 40> kEngineFields{"seed",
                                                                 "stop_token_ids",
                                                                 "include_stop_str_in_output",
                                                                 "skip_special_tokens",
@@ -45,7 +45,9 @@ inline constexpr std::array<std::string_view, 38> kEngineFields{"seed",
                                                                 "min_tokens",
                                                                 "timeout_s",
                                                                 "queue_timeout_s",
-                                                                "continue_token_ids"};
+                                                                "continue_token_ids",
+                                                                "speculative",
+                                                                "prediction"};
 
 template <size_t kCount>
 bool is_one_of(const std::array<std::string_view, kCount>& names, std::string_view name) {

@@ -11,7 +11,8 @@ constexpr std::string_view kNobody = "nothing is recorded of users";
 constexpr std::string_view kStored = "nothing is stored";
 constexpr std::string_view kOneTier = "all requests are served alike; `priority` orders them";
 constexpr std::string_view kCache = "prompts are found in the cache by their tokens; `cache_salt` divides it";
-constexpr std::string_view kGuess = "how many tokens are guessed ahead is for the server to choose; the answer is the same";
+constexpr std::string_view kGuess =
+    "before each step guesses are weighed by how likely they are and by what the step costs; the answer is the same";
 constexpr std::string_view kModerated = "nothing is moderated";
 constexpr std::string_view kSpaces = "texts are decoded as the model's own tokenizer file says";
 constexpr std::string_view kBeams = "it is of beam search, which `use_beam_search` asks for";
@@ -35,8 +36,6 @@ constexpr std::array kIgnoredFields{
     IgnoredField{"prompt_cache_retention", because::kCache},
     IgnoredField{"prompt_cache_options", because::kCache},
     IgnoredField{"cache_prompt", because::kCache},
-    IgnoredField{"prediction", because::kGuess},
-    IgnoredField{"speculative.n_max", because::kGuess},
     IgnoredField{"speculative.n_min", because::kGuess},
     IgnoredField{"speculative.p_min", because::kGuess},
     IgnoredField{"moderation", because::kModerated},

@@ -13,7 +13,10 @@ namespace choral::serve {
 namespace {
 
 Json slot_json(const LLM& llm, int64_t id, bool is_processing) {
-  return {{"id", id}, {"n_ctx", llm.info().max_model_len}, {"speculative", false}, {"is_processing", is_processing}};
+  return {{"id", id},
+          {"n_ctx", llm.info().max_model_len},
+          {"speculative", llm.info().most_guessed > 0},
+          {"is_processing", is_processing}};
 }
 
 Json props(const Service& service, const LLM& llm) {

@@ -166,7 +166,9 @@ void LiveAnswer::take(size_t index, const StreamEvent& event) {
     form_->set_facts(facts);
   }
   usage_.completion_tokens += std::ssize(event.token_ids);
+  usage_.guesses += event.guesses;
   RequestMeter& meter = streams_[index].meter;
+  meter.on_guesses(event.guesses);
   if (!event.token_ids.empty()) meter.on_tokens(event.index, std::ssize(event.token_ids), now_s());
   if (event.finish_reason != FinishReason::kNone) meter.on_finish(event.index, event.finish_reason, now_s());
   // The end of an answer that failed is told by fail().
@@ -187,6 +189,7 @@ void LiveAnswer::pace(size_t index, const StreamEvent& event) {
     progress.prompt_s = std::max(now - begun_s_ - facts.queue_s, 0.0);
   }
   progress.made_tokens += std::ssize(event.token_ids);
+  progress.guesses += event.guesses;
   progress.answer_s = now - first_s;
   form_->set_progress(index, progress);
 }

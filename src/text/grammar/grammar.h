@@ -29,6 +29,12 @@ class GrammarMatcher {
   // False: the mask did not allow it, and nothing changed. An end id is accepted when complete() and changes nothing.
   virtual bool accept(int32_t token) = 0;
   virtual bool complete() const = 0;  // the answer may end here
+  // Takes the last so many tokens back that were accepted, none of them an end id; at most kMostRollback.
+  static constexpr int32_t kMostRollback = 16;
+  virtual void rollback(int32_t tokens) = 0;
+  // Writes tokens that probably come next, since the text can go on in one way only, white space aside, and says how many. Which
+  // tokens a text is written with is the model's to say, so it is a guess.
+  virtual int32_t likely(std::span<int32_t> tokens) = 0;
   // Whether the calls above take a time that the vocabulary bounds, whatever the grammar and the text are. Those of others may
   // take seconds and cannot be stopped: nobody may wait for them but their own answer.
   virtual bool is_bounded() const = 0;

@@ -63,7 +63,7 @@ class Compiler final : public GrammarCompiler {
         json_object_(std::make_shared<const AutomatonGrammar<JsonTextAutomaton>>(
             std::make_shared<const JsonTextAutomaton>(
                 JsonTextAutomaton::Top::kObject, JsonLimits{.max_depth = std::clamp(limits_.max_depth, 1, 64)}, json_tokens_),
-            vocabulary_)),
+            vocabulary_, trie_)),
         cache_(std::make_shared<GrammarCache>(limits_.max_cached, limits_.max_cached_bytes, limits_.max_live_bytes)),
         finder_(options.library),
         queue_({.threads = limits_.compile_threads, .max_waiting = limits_.max_waiting, .limit_s = limits_.max_compile_s}) {}
@@ -95,7 +95,7 @@ class Compiler final : public GrammarCompiler {
     CHORAL_TRY(const GrammarHold hold, cache_->hold(bytes));
     const std::shared_ptr<const ChoiceAutomaton> automaton(new ChoiceAutomaton(choices, trie_),
                                                            [hold](const ChoiceAutomaton* each) { delete each; });
-    return std::make_shared<const AutomatonGrammar<ChoiceAutomaton>>(automaton, vocabulary_);
+    return std::make_shared<const AutomatonGrammar<ChoiceAutomaton>>(automaton, vocabulary_, trie_);
   }
 
   static std::string key_of(const StructuredOutput& wanted) {
@@ -109,7 +109,7 @@ class Compiler final : public GrammarCompiler {
     if (!plain) return from_library(wanted);
     CHORAL_TRY(const GrammarHold hold, cache_->hold(plain->size_bytes()));
     const std::shared_ptr<const SchemaAutomaton> held(plain.get(), [plain, hold](const SchemaAutomaton*) {});
-    const SharedGrammar grammar = std::make_shared<const AutomatonGrammar<SchemaAutomaton>>(held, vocabulary_);
+    const SharedGrammar grammar = std::make_shared<const AutomatonGrammar<SchemaAutomaton>>(held, vocabulary_, trie_);
     cache_->add(key, {grammar, plain->size_bytes()});
     return grammar;
   }

@@ -25,6 +25,12 @@ GrammarVocabulary::GrammarVocabulary(const Tokenizer& tokenizer, std::vector<int
   }
 }
 
+std::string_view GrammarVocabulary::special_text(int32_t id) const {
+  const auto found =
+      std::find_if(special_tokens_.begin(), special_tokens_.end(), [id](const auto& each) { return each.first == id; });
+  return found == special_tokens_.end() ? std::string_view() : found->second;
+}
+
 bool GrammarVocabulary::is_end(int32_t id) const { return std::binary_search(end_ids_.begin(), end_ids_.end(), id); }
 
 }  // namespace choral::text

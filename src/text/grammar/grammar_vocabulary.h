@@ -33,6 +33,7 @@ class GrammarVocabulary {
   bool is_end(int32_t id) const;
   // Special tokens that end nothing, as the file spells them: markers that a structural tag may name.
   std::span<const std::pair<int32_t, std::string>> special_tokens() const { return special_tokens_; }
+  std::string_view special_text(int32_t id) const;  // of one of them
 
  private:
   std::string arena_;

@@ -25,4 +25,19 @@ TokenTrie::TokenTrie(const GrammarVocabulary& vocabulary, std::span<const int32_
   nodes_.push_back({0, static_cast<uint32_t>(ids_.size()), 0, 0});
 }
 
+TokenTrie::Longest TokenTrie::longest(std::string_view text) const {
+  Longest best;
+  uint32_t depth = 1;
+  for (uint32_t i = 0; i + 1 < nodes_.size() && nodes_[i].depth == depth && depth <= text.size();) {
+    if (nodes_[i].byte != static_cast<uint8_t>(text[depth - 1])) {
+      i = nodes_[i].next;
+      continue;
+    }
+    if (nodes_[i].tokens < nodes_[i + 1].tokens) best = {ids_[nodes_[i].tokens], depth};
+    ++i;
+    ++depth;
+  }
+  return best;
+}
+
 }  // namespace choral::text

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "text/grammar/grammar_vocabulary.h"
@@ -33,6 +34,13 @@ class TokenTrie {
       ++i;
     }
   }
+
+  // The longest token that `text` begins with.
+  struct Longest {
+    int32_t id = -1;   // -1: none
+    size_t bytes = 0;  // of it
+  };
+  Longest longest(std::string_view text) const;
 
  private:
   struct Node {

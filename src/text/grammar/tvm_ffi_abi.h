@@ -14,7 +14,9 @@ enum TypeIndex : int32_t {
   kInt = 1,
   kBool = 2,
   kTensorPointer = 7,
+  kSmallText = 11,
   kFirstObject = 64,  // from here on a value holds a counted object
+  kText = 65,
   kFunction = 68,
 };
 
@@ -33,6 +35,7 @@ struct Any {
     int64_t integer = 0;
     void* pointer;
     Object* object;
+    char bytes[8];
   };
 };
 static_assert(sizeof(Any) == 16 && offsetof(Any, integer) == 8);
@@ -41,6 +44,12 @@ struct Bytes {
   const char* data;
   size_t size;
 };
+
+struct Text {
+  Object head;
+  Bytes bytes;
+};
+static_assert(offsetof(Text, bytes) == 24);
 
 struct Error {
   Object head;

@@ -27,12 +27,13 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
  public:
   OwnMatcher(const Shared& shared, FfiValue matcher)
       : shared_(shared), matcher_(std::move(matcher)), mask_(shared.vocabulary->words()) {
-    if (shared.json) json_.emplace(shared.json, shared.vocabulary);
+    if (shared.json) json_.emplace(shared.json, shared.vocabulary, shared.trie);
   }
 
   void fill_mask(std::span<uint32_t> words) override {
     if (!moved_ && shared_.first_mask) return copy_first_mask(words);
     std::fill(words.begin(), words.end(), 0);
+    if (is_broken_) return;
     auto size = static_cast<int64_t>(mask_.size());
     tvm_ffi::Tensor tensor{mask_.data(), 1, 0, 1, 0, 32, 1, &size, nullptr, 0};
     std::array<Any, 4> arguments = {matcher_.view(), ffi_tensor(tensor), ffi_integer(0), ffi_boolean(false)};
@@ -62,6 +63,28 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
     return !json_ || json_->accept(token);
   }
 
+  void rollback(int32_t tokens) override {
+    std::array<Any, 2> arguments = {matcher_.view(), ffi_integer(tokens)};
+    const auto done = shared_.library->call(shared_.library->methods().rollback, arguments);
+    if (!done.ok()) fail("what was taken back", done.status());
+    is_broken_ |= !done.ok();
+    if (json_) json_->rollback(tokens);
+  }
+
+  int32_t likely(std::span<int32_t> tokens) override {
+    std::array<Any, 1> arguments = {matcher_.view()};
+    const auto found = shared_.library->call(shared_.library->methods().forced_text, arguments);
+    if (!found.ok()) return 0;
+    std::string_view text = found->text();
+    const auto& markers = shared_.tokens->markers;
+    const auto marker = std::find_if(markers.begin(), markers.end(),
+                                     [&](int32_t id) { return text.starts_with(shared_.vocabulary->special_text(id)); });
+    if (marker == markers.end() || tokens.empty()) return write_tokens(text, *shared_.trie, tokens);
+    tokens.front() = *marker;
+    text.remove_prefix(shared_.vocabulary->special_text(*marker).size());
+    return 1 + write_tokens(text, *shared_.trie, tokens.subspan(1));
+  }
+
   bool complete() const override {
     if (json_ && !json_->complete()) return false;
     std::array<Any, 1> arguments = {matcher_.view()};
@@ -86,7 +109,8 @@ class XgrammarCompiler::OwnMatcher final : public GrammarMatcher {
   FfiValue matcher_;
   std::optional<AutomatonMatcher<JsonTextAutomaton>> json_;
   std::vector<uint32_t> mask_;
-  bool moved_ = false;  // a token was accepted
+  bool moved_ = false;      // a token was accepted
+  bool is_broken_ = false;  // it stands elsewhere than it should: nothing is allowed any more
 };
 
 class XgrammarCompiler::OwnGrammar final : public Grammar {
@@ -124,6 +148,7 @@ Result<std::unique_ptr<XgrammarCompiler>> XgrammarCompiler::create(std::shared_p
                                                                    std::shared_ptr<const GrammarVocabulary> vocabulary,
                                                                    std::shared_ptr<const JsonTokens> json_tokens) {
   std::unique_ptr<XgrammarCompiler> compiler(new XgrammarCompiler(std::move(library), std::move(vocabulary)));
+  compiler->trie_ = json_tokens->all;
   compiler->json_ =
       std::make_shared<const JsonTextAutomaton>(JsonTextAutomaton::Top::kValue, JsonLimits(), std::move(json_tokens));
   CHORAL_TRY(compiler->plain_, compiler->make_tokens({}));
@@ -139,8 +164,7 @@ Result<std::shared_ptr<const XgrammarCompiler::Tokens>> XgrammarCompiler::make_t
   for (int32_t id = 0; id < vocabulary_->size(); ++id) {
     std::string_view text = vocabulary_->text(id);
     if (std::binary_search(markers.begin(), markers.end(), id)) {
-      const auto special = vocabulary_->special_tokens();
-      text = std::find_if(special.begin(), special.end(), [id](const auto& each) { return each.first == id; })->second;
+      text = vocabulary_->special_text(id);
     }
     CHORAL_TRY(FfiValue value, library_->bytes(text));
     owned.push_back(std::move(value));
@@ -219,7 +243,8 @@ Result<CompiledGrammar> XgrammarCompiler::compile(const StructuredOutput& wanted
   std::array<Any, 1> self = {compiled.view()};
   CHORAL_TRY(const FfiValue bytes, library_->call(methods.grammar_bytes, self));
   const auto size_bytes = static_cast<size_t>(std::max<int64_t>(bytes.integer(), 0));
-  Shared shared{library_, vocabulary_, wanted.kind == StructuredOutput::Kind::kJsonSchema ? json_ : nullptr, tokens, {}, {}};
+  Shared shared{library_, vocabulary_, wanted.kind == StructuredOutput::Kind::kJsonSchema ? json_ : nullptr, trie_, tokens,
+                {},       {}};
   CHORAL_TRY(shared.hold, hold(size_bytes));
   const auto grammar = std::make_shared<OwnGrammar>(std::move(shared), std::move(compiled));
   CHORAL_RETURN_IF_ERROR(grammar->begin());

@@ -51,6 +51,7 @@ class XgrammarCompiler {
     std::shared_ptr<const XgrammarLibrary> library;
     std::shared_ptr<const GrammarVocabulary> vocabulary;
     std::shared_ptr<const JsonTextAutomaton> json;  // null: the answer is no JSON
+    std::shared_ptr<const TokenTrie> trie;
     std::shared_ptr<const Tokens> tokens;
     GrammarHold hold;
     std::shared_ptr<const std::vector<uint32_t>> first_mask;  // null until the grammar is whole
@@ -63,6 +64,7 @@ class XgrammarCompiler {
   // The library lets control characters and quotes into strings with a length or a pattern: what a schema allows must be JSON
   // too.
   std::shared_ptr<const JsonTextAutomaton> json_;
+  std::shared_ptr<const TokenTrie> trie_;
   std::shared_ptr<const Tokens> plain_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const Tokens> with_markers_;  // those of the last tag with markers: a model has one set of them

@@ -108,6 +108,8 @@ Status XgrammarLibrary::find_methods() {
   CHORAL_RETURN_IF_ERROR(method("GrammarMatcher", "fill_next_token_bitmask", methods_.fill_mask));
   CHORAL_RETURN_IF_ERROR(method("GrammarMatcher", "accept_token", methods_.accept_token));
   CHORAL_RETURN_IF_ERROR(method("GrammarMatcher", "is_completed", methods_.is_completed));
+  CHORAL_RETURN_IF_ERROR(method("GrammarMatcher", "rollback", methods_.rollback));
+  CHORAL_RETURN_IF_ERROR(method("GrammarMatcher", "find_jump_forward_string", methods_.forced_text));
 
   const auto global = [this](std::string_view name, Function& out) -> Status {
     const tvm_ffi::Bytes bytes = ffi_bytes(name);

@@ -4,6 +4,7 @@
 // objects are xgrammar_grammar.cc's to keep.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -32,6 +33,12 @@ class FfiValue {
 
   tvm_ffi::Any view() const { return any_; }  // for arguments, while this lives
   bool is_true() const { return any_.type_index == tvm_ffi::kBool && any_.integer != 0; }
+  std::string_view text() const {
+    if (any_.type_index == tvm_ffi::kSmallText) return {any_.bytes, std::min<size_t>(any_.small_size, sizeof(any_.bytes))};
+    if (any_.type_index != tvm_ffi::kText) return {};
+    const auto& bytes = static_cast<const tvm_ffi::Text*>(any_.pointer)->bytes;
+    return {bytes.data, bytes.size};
+  }
   int64_t integer() const { return any_.type_index == tvm_ffi::kInt ? any_.integer : 0; }
 
  private:
@@ -59,7 +66,7 @@ class XgrammarLibrary {
     Function make_tokenizer, tokenizer_size;
     Function make_compiler, compile_json_schema, compile_regex, compile_grammar, compile_structural_tag;
     Function grammar_bytes;
-    Function make_matcher, fill_mask, accept_token, is_completed;
+    Function make_matcher, fill_mask, accept_token, is_completed, rollback, forced_text;
   };
   const Methods& methods() const { return methods_; }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "support/temp_dir.h"
+#include "text/grammar/look_ahead_test.h"
 #include "text/grammar/sampled_answer_test.h"
 #include "text/grammar/xgrammar_finder.h"
 
@@ -286,6 +287,21 @@ TEST(XgrammarFolder, MayAppearWhereNothingWas) {
   parent.write("later/xgrammar-0.2.8.dist-info/METADATA", "");
   EXPECT_TRUE(finder.is_worth_a_search());
   EXPECT_TRUE(finder.search().ok());
+}
+
+TEST_F(Xgrammar, TheWayBackLeadsToTheSameMask) {
+  expect_way_back(*compile(Kind::kJsonSchema, kPersonSchema), *tokenizer_, 15);
+  expect_way_back(*compile(Kind::kRegex, "(ab|cd)+ef[0-9]{2,5}"), *tokenizer_, 15);
+}
+
+TEST_F(Xgrammar, WhatHasOneWayOnIsLikely) {
+  const auto grammar = compile(Kind::kGrammar, R"(root ::= "The answer to the question is " [0-9]+ ".")");
+  auto matcher = *grammar->matcher();
+  EXPECT_EQ(likely_text(*matcher, *tokenizer_), "The answer to the question is ");
+  for (const int32_t id : byte_tokens(*tokenizer_, "The ans")) ASSERT_TRUE(matcher->accept(id));
+  EXPECT_EQ(likely_text(*matcher, *tokenizer_), "wer to the question is ");
+  for (const int32_t id : byte_tokens(*tokenizer_, "wer to the question is 4")) ASSERT_TRUE(matcher->accept(id));
+  EXPECT_EQ(likely_text(*matcher, *tokenizer_), "");
 }
 
 }  // namespace

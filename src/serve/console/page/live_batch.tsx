@@ -7,6 +7,8 @@ export interface Running {
   prompt_tokens: number;
   read_tokens: number; // of the prompt, so far
   made_tokens: number;
+  guessed_tokens: number; // before they were drawn
+  right_guesses: number;
 }
 
 interface Props {
@@ -25,7 +27,7 @@ function summary(running: Running[]): string {
 }
 
 function Row({ answer }: { key: string; answer: Running }) {
-  const { adapters, prompt_tokens, read_tokens, made_tokens } = answer;
+  const { adapters, prompt_tokens, read_tokens, made_tokens, guessed_tokens, right_guesses } = answer;
   return (
     <tr>
       <th scope="row">{voiceLabel(adapters)}</th>
@@ -34,6 +36,7 @@ function Row({ answer }: { key: string; answer: Running }) {
         {read_tokens} of {prompt_tokens}
       </td>
       <td class="number">{made_tokens}</td>
+      <td class="number">{guessed_tokens > 0 && `${right_guesses} of ${guessed_tokens}`}</td>
     </tr>
   );
 }
@@ -58,6 +61,9 @@ export function LiveBatch({ running, waiting, waitingFor }: Props) {
                 </th>
                 <th scope="col" class="number">
                   Tokens made
+                </th>
+                <th scope="col" class="number">
+                  Guesses right
                 </th>
               </tr>
             </thead>
