@@ -64,6 +64,32 @@ TEST_F(SchedulerDraft, AllMayComeTrue) {
   EXPECT_EQ(request_->remaining(), 1);
 }
 
+// Blocks of four: the prompt and a token fill the first, guesses the next.
+TEST_F(SchedulerDraft, WhatIsGuessedIsFoundByNobodyUntilItCameTrue) {
+  auto request = std::make_unique<Request>();
+  request->id = 2;
+  request->tokens = {5, 6, 7};
+  request->prefix_root = cache::make_prefix_root({}, "");
+  scheduler_.cancel(1);
+  request_ = request.get();
+  ASSERT_TRUE(scheduler_.add(std::move(request)).ok());
+  step();
+  scheduler_.commit(*request_, std::vector<int32_t>{10});
+  guess({11, 12, 13, 14, 15});
+  EXPECT_EQ(step(), 5);
+  EXPECT_EQ(scheduler_.cache().cached_blocks(), 0) << "nothing is judged yet";
+  scheduler_.commit(*request_, std::vector<int32_t>{11, 12, 99}, 5);
+  EXPECT_EQ(scheduler_.cache().cached_blocks(), 1) << "{5, 6, 7, 10}; in the other block is what was wrong";
+  guess({100, 101});
+  EXPECT_EQ(step(), 2);
+  scheduler_.commit(*request_, std::vector<int32_t>{98}, 2);
+  EXPECT_EQ(scheduler_.cache().cached_blocks(), 1);
+  guess({97});
+  EXPECT_EQ(step(), 1);
+  scheduler_.commit(*request_, std::vector<int32_t>{97, 96}, 1);
+  EXPECT_EQ(scheduler_.cache().cached_blocks(), 2) << "{11, 12, 99, 98}";
+}
+
 // Of layers with states: there are places for one request and its guesses.
 class SchedulerDraftOfStates : public SchedulerDraft {
  protected:

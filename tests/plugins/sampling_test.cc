@@ -5,6 +5,7 @@
 #include <random>
 
 #include "engine/device_sampler.h"
+#include "engine/guessing_engine_test.h"
 #include "engine/worker.h"
 #include "platform/cpu_context_test.h"
 #include "platform/host_view.h"
@@ -255,6 +256,26 @@ TEST_P(SamplingTest, AnswersAreTheCpus) {
   expect_equal(got, wanted);
   EXPECT_EQ(got[8].completions[0].text, wanted[8].completions[0].text);
   EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("served by the CPU"))));
+}
+
+// Each row of a step draws by its own position, known or guessed.
+TEST_P(SamplingTest, AnswersWithGuessedTokensAreThoseWithout) {
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 4; ++i) {
+    auto request = engine::greedy_request(engine::random_prompt(5 + static_cast<int>(i), i), 24);
+    request.sampling.temperature = 0.9F;
+    request.sampling.seed = i;
+    request.sampling.allowed_token_ids = {5, 6, 7};  // as good as dice: some come true
+    requests.push_back(std::move(request));
+  }
+  auto options = on_device();
+  options.max_num_seqs = 4;
+  auto guessing = engine::guessing_engine(options);
+  const auto wanted = load(options)->generate(requests), got = guessing.generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) engine::expect_same_bits(wanted[i], got[i]);
+  const auto& guesses = engine::stats_at_rest(guessing).speculation;
+  EXPECT_GT(guesses.right, 0);
+  EXPECT_GT(guesses.guessed, guesses.right);
 }
 
 // Of a token come 16 bytes, and 8 for each log-probability beside its own.
