@@ -56,7 +56,9 @@ Status status_of(RowOutcome outcome) {
   switch (outcome) {
     case RowOutcome::kToken: return {};
     case RowOutcome::kNaN:
-      return internal_error("sampling: the model's logits hold a NaN; its weights, adapter or input are damaged");
+      return internal_error(
+          "sampling: the model's logits hold a NaN; its weights, adapter or input are damaged, or its keys are larger than a KV "
+          "cache of float16 holds (--kv-cache-dtype float32)");
     case RowOutcome::kInfinity:
       return internal_error("sampling: the model's logits hold +inf; its weights, adapter or input are damaged");
     case RowOutcome::kNothingLeft:
