@@ -1,6 +1,7 @@
 // Invariant 8: a steady-state decode step, from scheduling to the text in the caller's response, allocates nothing.
 #include "engine/adapters/adapter_files_test.h"
 #include "engine/allocation_test.h"
+#include "engine/beam_search/beam_oracle_test.h"
 #include "engine/guessing_engine_test.h"
 #include "engine/speculation/draft_engine_test.h"
 #include "engine/tiny_model_test.h"
@@ -40,6 +41,14 @@ TEST(SteadyState, GuessedTokensAllocateNothing) {
   ASSERT_TRUE(engine.core().add_requests(admitted).ok());
   expect_no_allocations(engine, 4);
   EXPECT_GT(engine.stats().speculation.right, 0);
+}
+
+// They go on from one another in every step, and compute again what they do not have in common.
+TEST(SteadyState, BeamsAllocateNothing) {
+  const auto llm = load_or_die(tiny_options());
+  const auto stream = llm->submit(beam_request(random_prompt(10, 0), 8, 400));
+  ASSERT_TRUE(stream.ok()) << stream.status().to_string();
+  expect_no_allocations(*llm, 8);
 }
 
 // It reads and guesses all the time: of two tokens that are as likely it takes one.

@@ -194,6 +194,15 @@ TEST(SchedulerGroups, AGroupIsLetInWithPlacesForAll) {
   EXPECT_EQ(wide.code(), Code::kInvalidArgument) << wide.to_string();
 }
 
+// Of three with 16 tokens each holds four blocks, and two of the prompt's are one for all.
+TEST(SchedulerGroups, WhatItNeedsAtMostIsThere) {
+  EXPECT_TRUE(GroupEngine(small(), {8, kBlockTokens}).scheduler.add(make_group(1, 8, 9, 3)).ok());
+  EXPECT_EQ(GroupEngine(small(), {7, kBlockTokens}).scheduler.add(make_group(1, 8, 9, 3)).code(), Code::kTooLarge);
+  // Where a window is seen, the other may have given back what one needs of the prompt.
+  EXPECT_TRUE(GroupEngine(small(), {24, kBlockTokens, {0, 6}}).scheduler.add(make_group(1, 8, 9, 3)).ok());
+  EXPECT_EQ(GroupEngine(small(), {23, kBlockTokens, {0, 6}}).scheduler.add(make_group(1, 8, 9, 3)).code(), Code::kTooLarge);
+}
+
 TEST(SchedulerGroups, OfAGroupThePromptIsShared) {
   GroupEngine engine(small(), {60, kBlockTokens});
   ASSERT_TRUE(engine.scheduler.add(make_group(1, 9, 16, 3)).ok());

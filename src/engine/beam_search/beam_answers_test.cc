@@ -136,19 +136,32 @@ TEST_P(BeamAnswersTest, SearchesThatGiveWayAnswerAsPlainLoops) {
 INSTANTIATE_TEST_SUITE_P(Models, BeamAnswersTest, ::testing::Values("tiny-llama3", "tiny-gemma3"),
                          [](const ::testing::TestParamInfo<const char*>& model) { return testing::family_of(model.param); });
 
-// Beams are not guessed for; who is beside them is.
+// Beams are not guessed for, whatever is told of the answer; who is beside them is.
 TEST(BeamsBesideGuesses, AnswerAsAlone) {
-  auto options = tiny_options();
+  const auto options = tiny_options();
   const auto alone = load_or_die(options);
   const auto search = beam_request(random_prompt(20, 3), 4, 40);
   const auto wanted = oracle_answers(*alone, search, {});
-  auto repeats = greedy_request(random_prompt(30, 5), 60);
+  auto repeats = greedy_request(random_prompt(30, 5), 120);
+  repeats.sampling.allowed_token_ids = {100, 101, 102};
   const auto other = alone->generate({repeats}).front();
   auto guessing = guessing_engine(options);
+  const auto guessed = [&] { return stats_at_rest(guessing).speculation.guessed; };
+  expect_same_bits(other, guessing.generate({repeats}).front());
+  const auto before = guessed();
   const auto outputs = guessing.generate({repeats, search, repeats});
   expect_answers(wanted, outputs[1]);
   expect_same_bits(other, outputs[0]);
   expect_same_bits(other, outputs[2]);
+  const auto beside = guessed();
+  EXPECT_GT(beside, before);
+  const auto likeliest = alone->generate({greedy_request(search.prompt_token_ids, 40)}).front().completions[0].token_ids;
+  auto admitted = guessing.read(search);
+  admitted.completions.front()->guesser.set_prediction(std::make_shared<const Prediction>(likeliest));
+  const auto response = admitted.response;
+  ASSERT_TRUE(guessing.core().add_requests({&admitted, 1}).ok());
+  expect_answers(wanted, response->wait());
+  EXPECT_EQ(guessed(), beside);
 }
 
 TEST(BeamAnswers, AreGivenAtOnceAtTheEndInOrder) {

@@ -28,7 +28,7 @@ double BeamSearch::score_of(double logprob, int32_t count) const {
 }
 
 void BeamSearch::offer(int32_t beam, std::span<const kernels::TokenLogprob> likeliest) {
-  CHORAL_CHECK(beam < beams() && !has_offered(beam), "a beam offers once a round");
+  CHORAL_CHECK(beam < beams() && !has_offered_[static_cast<size_t>(beam)], "a beam offers once a round");
   CHORAL_CHECK(std::ssize(likeliest) >= rule_.offered(), "a beam offers so many tokens that some end nothing");
   const double before = logprobs_[static_cast<size_t>(beam)];
   for (const auto& [token, logprob] : likeliest) {

@@ -50,7 +50,6 @@ class BeamSearch {
   int32_t beams() const { return static_cast<int32_t>(logprobs_.size()); }
   // What may follow the beam, likeliest first, BeamRule::offered() of them.
   void offer(int32_t beam, std::span<const kernels::TokenLogprob> likeliest);
-  bool has_offered(int32_t beam) const { return has_offered_[static_cast<size_t>(beam)]; }
   bool all_offered() const { return offers_ == beams(); }
   // The round begins again.
   void forget_offers();
