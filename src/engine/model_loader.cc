@@ -9,6 +9,7 @@
 #include "base/size_text.h"
 #include "engine/tokenizer_loader.h"
 #include "io/hub_cache.h"
+#include "io/model_class.h"
 #include "io/model_config.h"
 #include "io/model_location.h"
 #include "models/registry.h"
@@ -180,6 +181,13 @@ Result<ModelFiles> open_model_files(const EngineOptions& options) {
   files.chat_templates = std::move(tokenizer.chat_templates);
   if (!options.chat_template.empty()) files.chat_templates = {{"default", options.chat_template}};
   return files;
+}
+
+void settle_kv_dtype(const ModelFiles& files, EngineOptions& options) {
+  if (options.kv_cache_dtype != "auto") return;
+  const auto kind = io::model_class(architecture_of(files.config)).kind;
+  const bool gives_numbers = kind == io::ClassKind::kClasses || kind == io::ClassKind::kNoHead;
+  if (gives_numbers || (files.pooling.ok() && files.pooling->is_purpose)) options.kv_cache_dtype = "float32";
 }
 
 std::string architecture_of(const io::ConfigMap& config) {

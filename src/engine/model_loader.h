@@ -36,6 +36,9 @@ struct ModelFiles {
 Result<ModelFiles> open_model_files(const EngineOptions& options);
 // The same without tokenizer and templates: what config.json says (or a GGUF file), of which nothing else needs to be there.
 Result<ModelFiles> open_model_config(const EngineOptions& options);
+// Says what --kv-cache-dtype auto is for this model: float16, or float32 where vectors or classes are what it is for. Their texts
+// leave the cache in a moment, and their numbers are compared to the last digits.
+void settle_kv_dtype(const ModelFiles& files, EngineOptions& options);
 // "LlamaForCausalLM"; empty when the config names none.
 std::string architecture_of(const io::ConfigMap& config);
 

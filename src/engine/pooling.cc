@@ -55,7 +55,8 @@ Result<PooledForm> read_pooling(const fs::path& model, const io::ConfigMap& conf
   if (config.contains("matryoshka_dimensions")) {
     CHORAL_TRY(form.dimensions, config.get_ints("matryoshka_dimensions"));
   }
-  CHORAL_TRY(form.may_be_cut, config.get_bool_or("is_matryoshka", !form.dimensions.empty() || is_for_embeddings(model, config)));
+  form.is_purpose = is_for_embeddings(model, config);
+  CHORAL_TRY(form.may_be_cut, config.get_bool_or("is_matryoshka", !form.dimensions.empty() || form.is_purpose));
   return form;
 }
 

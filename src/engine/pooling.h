@@ -21,6 +21,7 @@ enum class Pooling : uint8_t {
 // What a model's files say of its embeddings.
 struct PooledForm {
   Pooling pooling = Pooling::kLast;
+  bool is_purpose = false;               // the model is one for embeddings
   bool may_be_cut = false;               // it was trained to give vectors whose beginnings are vectors (Matryoshka)
   std::vector<int64_t> dimensions = {};  // to which; empty: to any
 };

@@ -8,6 +8,7 @@ namespace choral::engine {
 Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& options, const ModelFiles& files,
                                                                std::shared_ptr<ThreadPool> pool, const DraftMemory& draft) {
   CHORAL_TRY(const auto request, parse_weight_request(options.dtype, options.activations));
+  settle_kv_dtype(files, options);
   CHORAL_TRY(auto worker, Worker::make(options, architecture_of(files.config), std::move(pool)));
   CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.location));
   if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});

@@ -191,7 +191,8 @@ class ProcessTest(program.ProgramTest):
                 break
             self.assertIn("emory", done.stderr)
         self.assertEqual(codes, {0, 7})
-        large = ["--kv-cache-memory", "4G", "--max-num-seqs", "1024"]  # of the 4 GiB 128 MiB would be used
+        # Of the 4 GiB 128 MiB would be used.
+        large = ["--kv-cache-memory", "4G", "--kv-cache-dtype", "float32", "--max-num-seqs", "1024"]
         done = run("generate", MODEL, "-p", "Hello", "-t", "2", *large, *GREEDY, limits=[("AS", (most + 32) * mib)])
         self.assertEqual(done.returncode, 7, done.stderr)
         self.assertRegex(done.stderr, r"RLIMIT_AS \(ulimit -v\) allows this process .* left: raise it, or give --kv-cache-memory")

@@ -30,9 +30,11 @@ std::vector<Json> goldens_of(std::string_view model) {
 
 std::unique_ptr<LLM> load(const std::string& model) {
   const fs::path folder = kPooled / model;
-  auto llm = LLM::load({.model = folder.string(), .kv_cache_dtype = "float32", .threads = 2, .adapters = {{"it", (folder / "adapter").string()}}});
+  auto llm = LLM::load({.model = folder.string(), .threads = 2, .adapters = {{"it", (folder / "adapter").string()}}});
   EXPECT_TRUE(llm.ok()) << llm.status().to_string();
-  return llm.ok() ? std::move(*llm) : nullptr;
+  if (!llm.ok()) return nullptr;
+  EXPECT_EQ((*llm)->info().kv_cache_dtype, "float32");
+  return std::move(*llm);
 }
 
 Request request_of(const Json& golden) {
@@ -105,7 +107,7 @@ TEST(Pooled, VectorsAreCutAndHaveLengthOneAgain) {
 // Its keys and values depend on what comes after them.
 TEST(Pooled, ATextThatIsSeenWholeIsComputedInOneStep) {
   const fs::path folder = kPooled / "embedder";
-  auto llm = LLM::load({.model = folder.string(), .kv_cache_dtype = "float32", .threads = 2, .max_num_seqs = 8, .max_num_batched_tokens = 48});
+  auto llm = LLM::load({.model = folder.string(), .threads = 2, .max_num_seqs = 8, .max_num_batched_tokens = 48});
   ASSERT_TRUE(llm.ok()) << llm.status().to_string();
   EXPECT_EQ((*llm)->info().max_model_len, 48);
   EXPECT_THAT((*llm)->info().notes, ::testing::Contains(HasSubstr("in one step")));

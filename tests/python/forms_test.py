@@ -30,8 +30,14 @@ class Forms(unittest.TestCase):
     def test_defaults_are_those_of_the_engine(self):
         engine = choral._choral.SamplingParams()
         ours = SamplingParams().native()
-        for name in (name for name in dir(engine) if not name.startswith("_")):
+        for name in self.fields(engine) - {"beams"}:
             self.assertEqual(getattr(ours, name), getattr(engine, name), name)
+        for name in self.fields(engine.beams):
+            self.assertEqual(getattr(ours.beams, name), getattr(engine.beams, name), name)
+
+    @staticmethod
+    def fields(record):
+        return {name for name in dir(record) if not name.startswith("_")}
 
     def test_every_field_of_the_header_is_bound(self):
         for header, record in [("types.h", "SamplingParams"), ("types.h", "Request"), ("llm.h", "EngineOptions")]:
@@ -42,9 +48,9 @@ class Forms(unittest.TestCase):
 
     def test_every_field_of_the_engine_can_be_given(self):
         ours = set(SamplingParams.__dataclass_fields__)
-        engine = {name for name in dir(choral._choral.SamplingParams) if not name.startswith("_")}
-        self.assertEqual(engine - ours, {"logit_bias_texts"})
-        options = {name for name in dir(choral._choral.EngineOptions) if not name.startswith("_")}
+        engine = self.fields(choral._choral.SamplingParams)
+        self.assertEqual(engine - ours, {"logit_bias_texts", "beams"})  # whose fields stand beside the others
+        options = self.fields(choral._choral.EngineOptions)
         self.assertEqual(options - {"model", "adapters", "draft_adapters"} - choral.options.ENGINE_ARGUMENTS, set())
         self.assertEqual(choral.options.ENGINE_ARGUMENTS - options, set())
 

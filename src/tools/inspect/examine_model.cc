@@ -137,7 +137,9 @@ Status ExaminedDevice::examine_model(const EngineOptions& options, DoctorReport&
       return fail(report, "draft model", draft.status(), "a smaller model of the same family has the same tokenizer");
   }
   CHORAL_RETURN_IF_ERROR(examine_weights(**checkpoint, report));
-  CHORAL_RETURN_IF_ERROR(examine_layers(options, *checkpoint, context_, *built->model, report));
+  EngineOptions settled = options;
+  engine::settle_kv_dtype(*files, settled);
+  CHORAL_RETURN_IF_ERROR(examine_layers(settled, *checkpoint, context_, *built->model, report));
   if (files->chat_templates.empty()) {
     report.notice("chat template", "none: `chat` and `messages` are refused", "give one with --chat-template FILE");
   }

@@ -1,4 +1,4 @@
-// What an int8 KV cache changes: the memory of a token, and answers by no more than its rounding may.
+// What the KV cache's type changes: the memory of a token, and answers by no more than its rounding may.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class Int8KvTest : public ::testing::TestWithParam<std::string> {
+class KvTypesTest : public ::testing::TestWithParam<std::string> {
  protected:
   static bool routes() {
     const auto config = io::ConfigMap::read_json_file(tiny_options(GetParam()).model + "/config.json");
@@ -25,7 +25,7 @@ class Int8KvTest : public ::testing::TestWithParam<std::string> {
     auto options = tiny_options(GetParam());
     options.kv_cache_dtype = kv_cache_dtype;
     const auto llm = load_or_die(options);
-    EXPECT_EQ(llm->info().kv_cache_dtype, kv_cache_dtype);
+    EXPECT_EQ(llm->info().kv_cache_dtype, kv_cache_dtype == "auto" ? "float16" : kv_cache_dtype);
     std::vector<Request> requests;
     for (const int length : {8, 40, 200}) {
       requests.push_back(greedy_request(random_prompt(length, static_cast<uint32_t>(length)), 1));
@@ -70,20 +70,24 @@ class Int8KvTest : public ::testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(Int8KvTest, EveryPositionOfAPromptAnswersNearFloat) {
+TEST_P(KvTypesTest, EveryPositionOfAPromptAnswersNearFloat) {
   const auto exact = answers("float32");
-  const auto int8 = distances(exact, answers("int8")), bf16 = distances(exact, answers("bfloat16"));
+  const auto int8 = distances(exact, answers("int8")), bf16 = distances(exact, answers("bfloat16")),
+             usual = distances(exact, answers("auto"));
   EXPECT_GT(int8.mean, 0) << "a cache that rounds is seen";
+  EXPECT_GT(usual.mean, 0);
+  EXPECT_LE(usual.mean, routes() ? bf16.mean : bf16.mean / 2);
+  EXPECT_LE(usual.mean, routes() ? 0.02 : 5e-3);
   EXPECT_LE(int8.mean, 0.1);
   EXPECT_LE(int8.mean, 10 * bf16.mean);
   // Rounding that sends a token to another expert changes more than a rounding.
   EXPECT_LE(int8.other_token, routes() ? int8.positions / 25 : 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Int8KvTest, ::testing::ValuesIn(testing::tiny_models()),
+INSTANTIATE_TEST_SUITE_P(Families, KvTypesTest, ::testing::ValuesIn(testing::tiny_models()),
                          [](const auto& tested) { return testing::family_of(tested.param); });
 
-TEST(Int8KvMemory, ATokenTakesAByteAnElementAndTwoScalesAHead) {
+TEST(KvTypesMemory, ATokenTakesAByteAnElementAndTwoScalesAHead) {
   constexpr int64_t kGiB = int64_t{1} << 30;
   const layers::KvShape plain{.kv_heads = 3, .key_dim = 64, .value_dim = 48};
   const layers::KvShape latent{.kv_heads = 1, .key_dim = 576, .value_dim = 512, .values_in_keys = true};
@@ -98,7 +102,7 @@ TEST(Int8KvMemory, ATokenTakesAByteAnElementAndTwoScalesAHead) {
   EXPECT_EQ(token_bytes(latent), 576 + 8);
 }
 
-TEST(Int8KvMemory, WhatIsPlannedIsAllocated) {
+TEST(KvTypesMemory, WhatIsPlannedIsAllocated) {
   for (const char* model : {"tiny-llama3", "tiny-deepseek-v2", "tiny-gemma3"}) {
     auto options = tiny_options(model);
     options.kv_cache_dtype = "int8";
@@ -111,7 +115,7 @@ TEST(Int8KvMemory, WhatIsPlannedIsAllocated) {
   }
 }
 
-TEST(Int8KvMemory, AnUnknownTypeIsToldTheChoices) {
+TEST(KvTypesMemory, AnUnknownTypeIsToldTheChoices) {
   for (const char* unknown : {"fp8", "q8_0", "int4", "float64"}) {
     auto options = tiny_options();
     options.kv_cache_dtype = unknown;
