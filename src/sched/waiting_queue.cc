@@ -32,6 +32,7 @@ void WaitingQueue::push(Request& request) {
   CHORAL_CHECK(requests_.size() < requests_.capacity(), "waiting queue grows beyond what was reserved");
   requests_.push_back(&request);
   tokens_ += request.token_count();
+  predicted_tokens_ += request.predicted_count;
   candidates_valid_ = false;
 }
 
@@ -39,6 +40,7 @@ void WaitingQueue::remove(Request& request) {
   const auto found = std::find(requests_.begin(), requests_.end(), &request);
   CHORAL_CHECK(found != requests_.end(), "the request does not wait");
   tokens_ -= request.token_count();
+  predicted_tokens_ -= request.predicted_count;
   *found = requests_.back();
   requests_.pop_back();
   if (candidates_valid_ && !candidates_.empty() && candidates_.front().request == &request) {
