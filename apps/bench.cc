@@ -208,8 +208,8 @@ Status run_speculation(BenchFlags flags) {
   } else {
     const int columns = terminal_columns();
     std::string text = wrap_hanging(fmt::format("{}\n{}\n", info.name, machine), columns);
-    text +=
-        "\n" + speculation_table(report).text(columns) + "\n" + wrap_hanging(fmt::format("{}\n", kSpeculationRemark), columns);
+    text += "\n" + speculation_table(report).text(columns) + "\n" +
+            wrap_hanging(fmt::format("{}\n", speculation_remark(report)), columns);
     CHORAL_RETURN_IF_ERROR(print_out(text));
   }
   HtmlPage page("choral bench: " + info.name, machine);

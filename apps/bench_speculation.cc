@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -58,14 +59,15 @@ struct Run {
   std::vector<RequestOutput> outputs = {};
 };
 
-// `batch` at a time, the prompts in turn; each wave ends before the next begins.
-Result<Run> run_all(LLM& llm, std::span<const BenchPrompt> prompts, int batch, bool guesses) {
+// `batch` at a time, the prompts in turn; each wave ends before the next begins. Cases hear nothing of each other's answers.
+Result<Run> run_all(LLM& llm, std::span<const BenchPrompt> prompts, const SpeculationCase& of, bool guesses) {
   Run run;
-  const auto width = static_cast<size_t>(batch);
+  const auto width = static_cast<size_t>(of.batch);
   for (size_t at = 0; at < std::max(prompts.size(), width); at += width) {
     std::vector<Request> wave;
     for (size_t i = 0; i < width; ++i) {
       wave.push_back(prompts[(at + i) % prompts.size()].request);
+      wave.back().cache_salt += of.name;
       if (!guesses) wave.back().most_guessed = 0;
     }
     const double begin = now_s();
@@ -92,40 +94,59 @@ Status check_same(const std::vector<RequestOutput>& a, const std::vector<Request
   return {};
 }
 
-Result<SpeculationCase> measure_case(LLM& llm, std::span<const BenchPrompt> prompts, SpeculationCase found, int rounds) {
-  CHORAL_TRY(const Run first, run_all(llm, prompts, found.batch, /*guesses=*/false));  // not timed: it reads the prompts
-  std::vector<double> seconds[2];
-  for (int round = 0; round < rounds; ++round) {
-    found.tokens = 0;
-    found.guesses = {};
-    for (const bool guesses : {round % 2 != 0, round % 2 == 0}) {  // each of the two goes first in turn
-      CHORAL_TRY(const Run run, run_all(llm, prompts, found.batch, guesses));
-      CHORAL_RETURN_IF_ERROR(check_same(first.outputs, run.outputs).while_(found.name));
-      seconds[guesses ? 1 : 0].push_back(run.seconds);
-      if (!guesses) continue;
-      for (const auto& output : run.outputs) {
-        for (const auto& completion : output.completions) {
-          found.tokens += std::ssize(completion.token_ids);
-          found.guesses += completion.guesses;
-        }
-      }
+void add_answers(const Run& run, SpeculationCase& to) {
+  for (const auto& output : run.outputs) {
+    for (const auto& completion : output.completions) {
+      to.tokens += std::ssize(completion.token_ids);
+      to.guesses += completion.guesses;
     }
   }
-  found.plain_s = median(seconds[0]);
-  found.guessing_s = median(seconds[1]);
+}
+
+// Two where ended answers are guessed from and come again.
+Result<std::vector<SpeculationCase>> measure_case(LLM& llm, std::span<const BenchPrompt> prompts, const SpeculationCase& wanted,
+                                                  int rounds) {
+  CHORAL_TRY(const Run first, run_all(llm, prompts, wanted, /*guesses=*/false));  // not timed: it reads the prompts
+  std::vector<double> plain_s, guessing_s;
+  std::vector<SpeculationCase> found;
+  for (int round = 0; round < rounds; ++round) {
+    SpeculationCase now = wanted;
+    for (const bool guesses : {round % 2 != 0, round % 2 == 0}) {  // each of the two goes first in turn
+      CHORAL_TRY(const Run run, run_all(llm, prompts, wanted, guesses));
+      CHORAL_RETURN_IF_ERROR(check_same(first.outputs, run.outputs).while_(wanted.name));
+      (guesses ? guessing_s : plain_s).push_back(run.seconds);
+      if (guesses) add_answers(run, now);
+    }
+    if (llm.stats().speculation.traffic_bytes > 0) now.heard = round == 0 ? HeardBefore::kNotTheAnswer : HeardBefore::kTheAnswer;
+    if (found.empty() || found.back().heard != now.heard) found.push_back(wanted);
+    now.guessing_s = guessing_s.back();
+    found.back() = std::move(now);
+  }
+  for (auto& each : found) each.plain_s = median(plain_s);
+  if (found.size() > 1) guessing_s.erase(guessing_s.begin());
+  if (found.back().heard != HeardBefore::kNotTheAnswer) found.back().guessing_s = median(std::move(guessing_s));
   return found;
 }
 
 // Each alone, together.
-SpeculationCase sum_of(std::span<const SpeculationCase> cases) {
-  SpeculationCase sum{.name = "all, one at a time"};
+SpeculationCase sum_of(std::span<const SpeculationCase> cases, HeardBefore heard) {
+  SpeculationCase sum{.name = "all, one at a time", .heard = heard};
   for (const auto& c : cases) {
+    if (c.heard != heard) continue;
     sum.tokens += c.tokens;
     sum.guesses += c.guesses;
     sum.plain_s += c.plain_s;
     sum.guessing_s += c.guessing_s;
   }
   return sum;
+}
+
+std::string_view word_of(HeardBefore heard) {
+  return heard == HeardBefore::kNothing ? "" : heard == HeardBefore::kNotTheAnswer ? "new" : "again";
+}
+
+std::string full_name(const SpeculationCase& c) {
+  return c.heard == HeardBefore::kNothing ? c.name : fmt::format("{}, {}", c.name, word_of(c.heard));
 }
 
 double per_second(const SpeculationCase& c, double seconds) { return static_cast<double>(c.tokens) / seconds; }
@@ -164,7 +185,7 @@ Result<SpeculationReport> measure_speculation(LLM& llm, const std::vector<BenchP
   const auto measure = [&](std::string name, std::span<const BenchPrompt> of, int batch) -> Status {
     progress.update(name, static_cast<double>(done++) / static_cast<double>(total));
     CHORAL_TRY(auto found, measure_case(llm, of, {.name = std::move(name), .batch = batch}, rounds));
-    report.cases.push_back(std::move(found));
+    std::move(found.begin(), found.end(), std::back_inserter(report.cases));
     return {};
   };
   for (const int batch : batches) {
@@ -174,7 +195,11 @@ Result<SpeculationReport> measure_speculation(LLM& llm, const std::vector<BenchP
     }
     const size_t first = report.cases.size();
     for (const auto& prompt : prompts) CHORAL_RETURN_IF_ERROR(measure(prompt.name, std::span(&prompt, 1), 1));
-    if (prompts.size() > 1) report.cases.push_back(sum_of(std::span(report.cases).subspan(first)));
+    if (prompts.size() == 1) continue;
+    for (const auto heard : {HeardBefore::kNothing, HeardBefore::kNotTheAnswer, HeardBefore::kTheAnswer}) {
+      if (auto sum = sum_of(std::span(report.cases).subspan(first), heard); sum.tokens > 0)
+        report.cases.push_back(std::move(sum));
+    }
   }
   return report;
 }
@@ -182,7 +207,7 @@ Result<SpeculationReport> measure_speculation(LLM& llm, const std::vector<BenchP
 TextTable speculation_table(const SpeculationReport& report) {
   constexpr double kPercent = 100;
   int width = 6;
-  for (const auto& c : report.cases) width = std::max(width, static_cast<int>(c.name.size()));
+  for (const auto& c : report.cases) width = std::max(width, static_cast<int>(full_name(c).size()));
   TextTable table("prompt", std::min(width, 40));
   table.add_column("tokens", 7);
   table.add_column("guessed", 8);
@@ -192,7 +217,7 @@ TextTable speculation_table(const SpeculationReport& report) {
   table.add_column("guessing tok/s", 15);
   table.add_column("gain", 6);
   for (const auto& c : report.cases) {
-    table.add_row({c.name, fmt::format("{}", c.tokens), fmt::format("{}", c.guesses.guessed),
+    table.add_row({full_name(c), fmt::format("{}", c.tokens), fmt::format("{}", c.guesses.guessed),
                    c.guesses.guessed > 0 ? fmt::format("{:.0f}", kPercent * c.right_share()) : "",
                    fmt::format("{:.2f}", c.tokens_per_step()), fmt::format("{:.1f}", per_second(c, c.plain_s)),
                    fmt::format("{:.1f}", per_second(c, c.guessing_s)), fmt::format("{:.2f}", c.gain())});
@@ -200,11 +225,18 @@ TextTable speculation_table(const SpeculationReport& report) {
   return table;
 }
 
+std::string speculation_remark(const SpeculationReport& report) {
+  const bool heard = std::any_of(report.cases.begin(), report.cases.end(),
+                                 [](const SpeculationCase& c) { return c.heard != HeardBefore::kNothing; });
+  return heard ? fmt::format("{} {}", kSpeculationRemark, kTrafficRemark) : std::string(kSpeculationRemark);
+}
+
 Json speculation_json(const SpeculationReport& report) {
   Json cases = Json::array();
   for (const auto& c : report.cases) {
     cases.push_back({{"name", c.name},
                      {"batch", c.batch},
+                     {"answer_heard_before", c.heard == HeardBefore::kTheAnswer},
                      {"tokens", c.tokens},
                      {"guessed_tokens", c.guesses.guessed},
                      {"right_guesses", c.guesses.right},
@@ -222,7 +254,7 @@ void add_speculation_report(const SpeculationReport& report, HtmlPage& to) {
   HtmlTable table = html_table("", speculation_table(report));
   for (const size_t column : {5, 6, 7}) draw_bars(table, column, 0);
   to.add_table(table);
-  to.add_text(kSpeculationRemark);
+  to.add_text(speculation_remark(report));
 }
 
 }  // namespace choral::apps

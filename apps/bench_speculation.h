@@ -1,8 +1,10 @@
 // `choral bench --speculation FILE`: what guessed tokens are worth for the file's prompts: each is answered without them and with
-// them, in turn, by one engine. That both answers are the same is checked too.
+// them, in turn, by one engine. That both answers are the same is checked too. Where the engine guesses from ended answers
+// (--speculative traffic), the first answer with guesses, of which it heard nothing before, is a case of its own.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -23,11 +25,15 @@ struct BenchPrompt {
 // One a line: an object as `choral generate --input` reads it, or a text. Greedy, and of 256 tokens, where it says nothing else.
 Result<std::vector<BenchPrompt>> read_bench_prompts(const std::string& path);
 
+// What the engine may know of a case's answers when it guesses.
+enum class HeardBefore : uint8_t { kNothing, kNotTheAnswer, kTheAnswer };
+
 // A prompt alone, or all of them so many at a time.
 struct SpeculationCase {
   std::string name;
   int batch = 1;
-  int64_t tokens = 0;  // of its answers
+  HeardBefore heard = HeardBefore::kNothing;  // else ended answers are guessed from
+  int64_t tokens = 0;                         // of its answers
   GuessCounts guesses = {};
   double plain_s = 0, guessing_s = 0;  // medians
 
@@ -54,6 +60,12 @@ inline constexpr std::string_view kSpeculationRemark =
     "Runs without guesses and with them alternate; times are medians, from the request to the answer's end, with the prompt in "
     "the "
     "prefix cache. Every answer was the same in all runs, token by token.";
+// … and this, where ended answers are guessed from.
+inline constexpr std::string_view kTrafficRemark =
+    "Ended answers are guessed from. In rows with \"new\" each answer was made for the first time with guesses, once; in rows "
+    "with "
+    "\"again\" the very answer had been made before, which is as good as it gets.";
+std::string speculation_remark(const SpeculationReport& report);
 
 TextTable speculation_table(const SpeculationReport& report);
 nlohmann::ordered_json speculation_json(const SpeculationReport& report);

@@ -228,7 +228,7 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   option("--max-num-queued-reqs,--max-waiting", flags.engine.options.max_waiting,
          "requests that may wait; one more gets 429 (4096)", "N");
   option("--max-num-queued-tokens", flags.engine.options.max_waiting_tokens,
-         "tokens of their prompts, once somebody waits; 0 = any number (0)", "N");
+         "tokens of their prompts and predictions, once somebody waits; 0 = any number (0)", "N");
   option("--request-timeout", flags.engine.options.request_timeout_s, "to the end of an answer; 0 = none (0)", "SECONDS");
   option("--queue-timeout", flags.engine.options.queue_timeout_s, "to an answer's first step; 0 = none (0)", "SECONDS");
   option("--state-dir", flags.server.state_directory, "adapters that clients load are there again after a restart", "DIR");

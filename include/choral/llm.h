@@ -110,7 +110,7 @@ struct EngineOptions {
   int max_num_batched_tokens = 1024;  // a step's budget: prompt chunks and decode rows together
   int64_t kv_cache_bytes = 0;         // 0 = by the machine's free memory; a summary says how it was found
   int max_waiting = 4096;             // requests beyond are refused with resource_exhausted
-  int64_t max_waiting_tokens = 0;     // the same for the tokens of their prompts, once a request waits; 0 = no limit
+  int64_t max_waiting_tokens = 0;     // … the tokens of their prompts and predictions, once a request waits; 0 = none
   double request_timeout_s = 0;       // of requests that bring no timeout_s; 0 = none
   double queue_timeout_s = 0;         // of requests that bring no queue_timeout_s; 0 = none
   bool enable_prefix_caching = true;

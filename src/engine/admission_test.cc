@@ -53,6 +53,36 @@ TEST_F(AdmissionTest, TokensThatWaitAreBounded) {
   EXPECT_EQ(engine.stats().waiting_tokens, 100);
 }
 
+// Completions share one; what is to be computed is counted without it.
+TEST_F(AdmissionTest, TokensOfPredictionsWaitToo) {
+  auto options = one_at_a_time();
+  options.max_waiting_tokens = 100;
+  options.speculative = "ngram";
+  auto predicting = ask(10, 20, 2);
+  predicting.prediction = "It is said, and said again, that nobody waits alone.";
+  const auto count = static_cast<int64_t>(load_or_die(options)->tokenize(predicting.prediction, false)->size());
+  ASSERT_GT(count, 5);
+  {
+    GatedEngine engine(options);
+    engine.submit(ask(300));
+    engine.gate().wait_for_asked(1);
+    engine.submit(predicting);
+    const auto room = static_cast<int>(100 - 20 - count);
+    EXPECT_FALSE(add(engine, engine.read(ask(room + 1))).ok());
+    engine.gate().allow(1);
+    engine.gate().wait_for_asked(2);  // those that wait are the scheduler's now
+    EXPECT_FALSE(add(engine, engine.read(ask(room + 1))).ok());
+    EXPECT_EQ(engine.stats().waiting_tokens, 20);
+    engine.submit(ask(room));
+  }
+  options.speculative = "off";
+  GatedEngine engine(options);
+  engine.submit(ask(300));
+  engine.gate().wait_for_asked(1);
+  engine.submit(predicting);
+  engine.submit(ask(80));
+}
+
 TEST_F(AdmissionTest, ACompletionIsAPlaceInTheQueue) {
   auto options = one_at_a_time();
   options.max_waiting = 4;

@@ -32,9 +32,10 @@ AnswerGrammar::AnswerGrammar(std::unique_ptr<text::GrammarMatcher> matcher, int3
       end_ids_(std::move(end_ids)),
       banned_ids_(std::move(banned_ids)),
       words_((static_cast<size_t>(vocab) + 31) / 32),
-      masks_(words_) {
+      mask_(std::make_unique<uint32_t[]>(words_)) {
   static_assert(kMostAhead <= text::GrammarMatcher::kMostRollback);
   due_.reserve(1);
+  ahead_.reserve(kMostAhead);
   make_mask(0);
   masks_made_ = 0;  // the account is of what comes after tokens
 }
@@ -112,12 +113,13 @@ void AnswerGrammar::forget_ahead(size_t kept) {
   ahead_.resize(std::min(ahead_.size(), kept));
 }
 
+void AnswerGrammar::make_room_ahead() {
+  if (masks_ahead_ == nullptr) masks_ahead_.reset(static_cast<uint32_t*>(std::calloc(kMostAhead * words_, sizeof(uint32_t))));
+}
+
 int32_t AnswerGrammar::look_ahead(std::span<const int32_t> tokens, FunctionRef<bool()> goes_on) {
   CHORAL_CHECK(!is_due() && std::ssize(tokens) <= kMostAhead, "it looks ahead from a token with a mask, not too far");
-  if (masks_.size() < kPlaces * words_) {
-    ahead_.reserve(kMostAhead);
-    masks_.resize(kPlaces * words_);
-  }
+  if (masks_ahead_ == nullptr) return 0;
   const auto differs = std::mismatch(ahead_.begin(), ahead_.end(), tokens.begin(), tokens.end()).first;
   if (const auto same = static_cast<size_t>(differs - ahead_.begin()); same < tokens.size()) forget_ahead(same);
   while (ahead_.size() < tokens.size() && goes_on()) {

@@ -4,12 +4,14 @@
 // have their masks.
 // Where the grammar bounds the time of a mask (GrammarMatcher::is_bounded), masks are made with the call that needs them; else
 // beside the engine's thread (mask_threads.h). One thread at a time, the engine's unless a mask thread has it. Allocates nothing
-// of its own once it is made and has looked ahead.
+// of its own once it is made; what it needs to look ahead is malloc's, for a guess is not worth what operator new does to have
+// some (engine/spare_memory.h).
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <utility>
@@ -22,7 +24,7 @@
 
 namespace choral::engine {
 
-// What an answer's masks have cost so far, as mask_threads.h counts it.
+// What an answer's masks have cost so far, as mask_threads.h counts it; of those that are made at once, as speculator.h does.
 struct MaskAccount {
   double spent_s = 0;
   double credit_s = 0;  // what steps may still wait for
@@ -52,6 +54,8 @@ class AnswerGrammar {
   // Complete, and nothing but its end may follow.
   bool finished() const { return places_[first_].finished; }
 
+  // Once, before it looks ahead. Without, also where there is no memory for it, it sees nothing there.
+  void make_room_ahead();
   // Makes the masks behind as many of these tokens as the grammar allows one behind the other, and says how many those are.
   static constexpr int32_t kMostAhead = sched::Request::kMostGuesses;
   // `goes_on` is asked before each.
@@ -89,8 +93,9 @@ class AnswerGrammar {
                 std::vector<int32_t> banned_ids);
   bool is_end(int32_t token) const;
   size_t slot(int32_t behind) const { return (first_ + static_cast<size_t>(behind)) % kPlaces; }
-  std::span<uint32_t> words(int32_t behind) { return std::span(masks_).subspan(slot(behind) * words_, words_); }
-  std::span<const uint32_t> words(int32_t behind) const { return std::span(masks_).subspan(slot(behind) * words_, words_); }
+  uint32_t* words_at(size_t slot) const { return slot == 0 ? mask_.get() : masks_ahead_.get() + (slot - 1) * words_; }
+  std::span<uint32_t> words(int32_t behind) { return {words_at(slot(behind)), words_}; }
+  std::span<const uint32_t> words(int32_t behind) const { return {words_at(slot(behind)), words_}; }
   bool allows(int32_t behind, int32_t token) const;
   Status check_goes_on() const;
   void make_mask(int32_t behind);
@@ -98,8 +103,13 @@ class AnswerGrammar {
 
   std::unique_ptr<text::GrammarMatcher> matcher_;  // behind ahead_
   std::vector<int32_t> end_ids_, banned_ids_;
-  size_t words_;                 // of a mask
-  std::vector<uint32_t> masks_;  // of places, in a circle; before it ever looks ahead there is the first alone
+  struct Free {
+    void operator()(uint32_t* memory) const { std::free(memory); }
+  };
+  size_t words_;  // of a mask
+  // Of places, in a circle, the first and the others; null: there is no room to look ahead.
+  std::unique_ptr<uint32_t[]> mask_;
+  std::unique_ptr<uint32_t[], Free> masks_ahead_;
   std::array<Place, kPlaces> places_ = {};
   size_t first_ = 0;  // that of the next token
   std::vector<int32_t> ahead_;

@@ -180,6 +180,25 @@ TEST(AnswerGrammar, ChoicesAndJsonObjectsAreServedByAnyLlm) {
   EXPECT_GT(objects, 0) << "some end within their length";
 }
 
+// What it looks ahead with is there before the first step, and is no memory that others are kept waiting for.
+TEST(AnswerGrammar, LookingAheadAllocatesNothing) {
+  const LanguageGrammar language({.least = 30, .most = 40});
+  auto grammar = AnswerGrammar::make(language, 4096, {kEos}, {});
+  ASSERT_TRUE(grammar.ok());
+  AnswerGrammar& answer = **grammar;
+  const std::vector<int32_t> tokens{100, 150, 101, 151, 7};
+  EXPECT_EQ(answer.look_ahead(tokens), 0) << "without room";
+  const auto counted = choral::testing::count_allocations([&] {
+    answer.make_room_ahead();
+    EXPECT_EQ(answer.look_ahead(tokens), 4) << "7 is no word of it";
+    for (const int32_t token : {100, 150}) EXPECT_TRUE(answer.accept(token).ok());
+    EXPECT_EQ(answer.look_ahead(std::span(tokens).subspan(2)), 2);
+  });
+  EXPECT_EQ(counted.allocations, 0);
+  EXPECT_TRUE(answer.allows(101));
+  EXPECT_FALSE(answer.allows(151));
+}
+
 TEST(AnswerGrammar, SteadyStateAllocatesNothing) {
   auto engine = engine_of();
   std::vector<AdmittedRequest> admitted;

@@ -29,7 +29,8 @@ class AssembledEngine {
                                        .max_model_len = static_cast<int32_t>(facts.max_model_len),
                                        .seed = options.seed,
                                        .timeout_s = options.request_timeout_s,
-                                       .queue_timeout_s = options.queue_timeout_s},
+                                       .queue_timeout_s = options.queue_timeout_s,
+                                       .guesses = options.speculative != "off"},
                                       std::move(make_grammar_compiler));
     CHORAL_CHECK(reader.ok(), reader.status().message());
     reader_ = std::move(*reader);

@@ -100,6 +100,44 @@ TEST(DraftSpeculation, NoStepWaitsLongForWhatItReads) {
   EXPECT_LE(std::count_if(rows.begin(), rows.end(), [](int of_step) { return of_step * 2e-5 > 0.4e-3; }), 1);
 }
 
+// Rows cost so much that nothing is gained, however right the guesses are. The first steps took long for another reason: that is
+// not held against steps without guesses for ever.
+TEST(DraftSpeculation, WhatAStepCostOnceIsLookedAtAgain) {
+  struct Slow : FragileExecutor {
+    Slow(FragileExecutor&& executor, std::atomic<double>& now_s, bool is_draft)
+        : FragileExecutor(std::move(executor)), now_s_(now_s), is_draft_(is_draft) {}
+    Status execute_model(const StepInput& input, StepOutput& out) override {
+      const double of_rows_s = input.total_tokens > 2 ? 2e-3 * input.total_tokens : 2e-3;
+      now_s_ = now_s_ + (is_draft_ ? 1e-4 : ++steps_ <= 5 ? 60e-3 : of_rows_s);
+      return FragileExecutor::execute_model(input, out);
+    }
+    std::atomic<double>& now_s_;
+    const bool is_draft_;
+    int steps_ = 0;
+  };
+  std::atomic<double> now_s{0};
+  auto options = options_of(2);
+  options.speculative = "ngram";
+  options.most_guessed = 3;
+  const auto own = [&](const EngineOptions& of, bool is_draft) {
+    return std::make_unique<Slow>(std::move(*draft_executor(of)), now_s, is_draft);
+  };
+  AssembledEngine engine(
+      options, [&](EngineOptions& of, const ModelFiles&) { return own(of, false); }, [&] { return now_s.load(); },
+      RequestReader::the_grammar_compiler, {},
+      [&](const ExecutorFacts& target) {
+        auto draft = std::make_unique<DraftModel>(own(draft_options("tiny-llama3"), true), 2, kDraftRows,
+                                                  static_cast<int32_t>(target.vocab_size), DraftModel::Adapters(),
+                                                  [&] { return now_s.load(); });
+        draft->time_steps();
+        return draft;
+      });
+  for (const auto& output : engine.generate(requests_of(2, 300))) EXPECT_TRUE(output.status.ok());
+  const auto& guessed = stats_at_rest(engine).speculation;
+  EXPECT_GT(guessed.draft_guessed, 0) << "as long as that was all it knew";
+  EXPECT_LT(guessed.draft_guessed, 250) << "of 600 tokens";
+}
+
 // What it was wrong about for long does not count for ever: of the time saved, new answers are tried.
 TEST(DraftSpeculation, WhereItBecameRightItIsAskedAgain) {
   auto drafting = drafting_engine(options_of(2), {.step_s = 4e-4});

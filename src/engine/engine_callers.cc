@@ -10,9 +10,10 @@ namespace {
 
 constexpr std::chrono::hours kLongestWait{24 * 365};  // further ones are beyond what the system's clock adds up
 
-int64_t prompt_tokens(const AdmittedRequest& request) {
+// With those that no step computes.
+int64_t tokens_of(const AdmittedRequest& request) {
   int64_t tokens = 0;
-  for (const auto& completion : request.completions) tokens += std::ssize(completion->tokens);
+  for (const auto& completion : request.completions) tokens += std::ssize(completion->tokens) + completion->predicted_count;
   return tokens;
 }
 
@@ -48,7 +49,8 @@ Status EngineCore::check_places(int64_t waiting, int64_t completions) const {
 }
 
 // Whoever finds nobody waiting is never too long.
-Status EngineCore::check_tokens(int64_t waiting_tokens, int64_t tokens) const {
+Status EngineCore::check_tokens(int64_t tokens) const {
+  const int64_t waiting_tokens = inbox_tokens_ + stats_.waiting_tokens + inbox_predicted_tokens_ + predicted_waiting_tokens_;
   if (max_waiting_tokens_ == 0 || waiting_tokens == 0 || waiting_tokens + tokens <= max_waiting_tokens_) return {};
   return resource_exhausted(
       "the queue has no room for its tokens: {} are waiting, this request brings {}, and at most {} may "
@@ -70,9 +72,10 @@ void EngineCore::make_room_in_inbox(size_t completions) {
 void EngineCore::put_into_inbox(AdmittedRequest& request) {
   const double now = clock_();
   inbox_places_ += places(request);
-  inbox_tokens_ += prompt_tokens(request);
   for (auto& completion : request.completions) {
     completion->submitted_s = now;
+    inbox_tokens_ += std::ssize(completion->tokens);
+    inbox_predicted_tokens_ += completion->predicted_count;
     inbox_.push_back(std::move(completion));
   }
 }
@@ -81,13 +84,13 @@ Status EngineCore::add_together(std::span<AdmittedRequest> requests) {
   int64_t completions = 0, tokens = 0;
   for (const auto& request : requests) {
     completions += places(request);
-    tokens += prompt_tokens(request);
+    tokens += tokens_of(request);
   }
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return unavailable("the engine is shutting down");
     CHORAL_RETURN_IF_ERROR(check_places(inbox_places_ + stats_.waiting, completions));
-    CHORAL_RETURN_IF_ERROR(check_tokens(inbox_tokens_ + stats_.waiting_tokens, tokens));
+    CHORAL_RETURN_IF_ERROR(check_tokens(tokens));
     make_room_in_inbox(static_cast<size_t>(completions));
     for (auto& request : requests) put_into_inbox(request);
   }
@@ -102,7 +105,7 @@ Result<size_t> EngineCore::add_requests(std::span<AdmittedRequest> requests) {
     if (stop_) return unavailable("the engine is shutting down");
     for (auto& request : requests) {
       Status room = check_places(inbox_places_ + stats_.waiting, places(request));
-      if (room.ok()) room = check_tokens(inbox_tokens_ + stats_.waiting_tokens, prompt_tokens(request));
+      if (room.ok()) room = check_tokens(tokens_of(request));
       if (!room.ok() && taken == 0) return room;
       if (!room.ok()) break;
       make_room_in_inbox(request.completions.size());  // now, so that all go in or none

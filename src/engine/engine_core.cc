@@ -37,7 +37,8 @@ EngineCore::EngineCore(std::unique_ptr<Executor> executor, const sched::Schedule
                    : nullptr),
       scheduler_(with_room_for_preempted(config), executor_->facts().kv_pool, &residency_, journal_.get()),
       cycle_(*executor_, config.max_num_seqs, config.max_num_batched_tokens),
-      speculator_(limits.most_guessed, config.max_num_seqs, limits.traffic_bytes, std::move(draft)),
+      speculator_(limits.most_guessed, config.max_num_seqs, limits.traffic_bytes, std::move(draft),
+                  [clock = mask_limits.clock] { return clock(pthread_self()); }),
       writer_(scheduler_, clock_, config.max_num_seqs),
       masks_(config.max_num_seqs + config.max_waiting, mask_limits),  // given tokens wait for theirs in the queue
       devices_work_beside_(executor_->on_wait([this] { hand_out(); })),
@@ -105,6 +106,7 @@ void EngineCore::run() {
       // add_requests() counts on from them; publish_stats() sets it right.
       stats_.waiting += static_cast<int>(std::exchange(inbox_places_, 0));
       stats_.waiting_tokens += std::exchange(inbox_tokens_, 0);
+      predicted_waiting_tokens_ += std::exchange(inbox_predicted_tokens_, 0);
       leavers_.swap(cancels_);
     }
     {
@@ -405,6 +407,7 @@ void EngineCore::publish_stats() {
   publish_device_notes();
   const std::lock_guard lock(mutex_);
   stats_ = now;
+  predicted_waiting_tokens_ = predicted_in_queue();
 }
 
 void EngineCore::publish_queue() {
@@ -414,6 +417,7 @@ void EngineCore::publish_queue() {
   stats_.running = now.running;
   stats_.waiting = now.waiting;
   stats_.waiting_tokens = now.waiting_tokens;
+  predicted_waiting_tokens_ = predicted_in_queue();
 }
 
 void EngineCore::count_queue(EngineStats& stats) const {
@@ -421,6 +425,12 @@ void EngineCore::count_queue(EngineStats& stats) const {
   stats.waiting = waiting_sequences();
   stats.waiting_tokens = scheduler_.waiting_tokens();
   for (const auto& request : parked_) stats.waiting_tokens += std::ssize(request->tokens);
+}
+
+int64_t EngineCore::predicted_in_queue() const {
+  int64_t tokens = scheduler_.predicted_waiting_tokens();
+  for (const auto& request : parked_) tokens += request->predicted_count;
+  return tokens;
 }
 
 }  // namespace choral::engine

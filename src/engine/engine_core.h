@@ -33,7 +33,7 @@ namespace choral::engine {
 struct EngineLimits {
   int64_t adapter_budget_bytes = 0;
   int64_t most_adapters = lora::kAnyNumber;
-  int64_t max_waiting_tokens = 0;                   // of prompts; 0 = none
+  int64_t max_waiting_tokens = 0;                   // of prompts and predictions; 0 = none
   int32_t kv_event_batches = 0;                     // that wait to be read; 0: no journal is kept
   int32_t most_guessed = Speculator::kMostGuessed;  // tokens of an answer in a step; 0: none
   int64_t traffic_bytes = 0;  // for what ended answers said, where tokens are guessed from it; 0: they are not
@@ -91,7 +91,7 @@ class EngineCore {
   void put_into_inbox(AdmittedRequest& request);
   void make_room_in_inbox(size_t completions);
   Status check_places(int64_t waiting, int64_t completions) const;
-  Status check_tokens(int64_t waiting_tokens, int64_t tokens) const;
+  Status check_tokens(int64_t tokens) const;
 
   void run();
   void wait_for_work(std::unique_lock<std::mutex>& lock);
@@ -119,6 +119,7 @@ class EngineCore {
   void publish_queue();
   void count_queue(EngineStats& stats) const;
   int waiting_sequences() const;
+  int64_t predicted_in_queue() const;
   void publish_device_notes();
   void end_turn(Turn turn);
 
@@ -152,7 +153,8 @@ class EngineCore {
   std::condition_variable turned_;
   std::vector<std::unique_ptr<EngineRequest>> inbox_;
   int64_t inbox_places_ = 0;  // that they take in the queue: one for each beam
-  int64_t inbox_tokens_ = 0;
+  int64_t inbox_tokens_ = 0, inbox_predicted_tokens_ = 0;
+  int64_t predicted_waiting_tokens_ = 0;  // beside those of stats_, which are to be computed
   std::list<sched::RequestId> cancels_;
   bool stop_ = false;
   bool adapters_changed_ = false;

@@ -34,7 +34,7 @@ struct Language {
   }
 };
 
-inline std::atomic<int64_t> tokens_accepted = 0;
+inline std::atomic<int64_t> tokens_accepted = 0, masks_filled = 0;
 // Called with its place by each matcher that is not bounded before it accepts a token, on whichever thread; set before the engine
 // starts and reset behind its end.
 inline std::function<void(int place)> before_accept;
@@ -43,6 +43,7 @@ class LanguageMatcher : public text::GrammarMatcher {
  public:
   explicit LanguageMatcher(const Language& language) : language_(language) {}
   void fill_mask(std::span<uint32_t> words) override {
+    ++masks_filled;
     std::fill(words.begin(), words.end(), 0U);
     const auto vocab = static_cast<int32_t>(words.size() * 32);
     for (int32_t id = 0; id < vocab; ++id) {

@@ -253,7 +253,8 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
                                                                    .embedding_size = facts.embedding_size,
                                                                    .seed = options.seed,
                                                                    .timeout_s = options.request_timeout_s,
-                                                                   .queue_timeout_s = options.queue_timeout_s}));
+                                                                   .queue_timeout_s = options.queue_timeout_s,
+                                                                   .guesses = speculation.guesses}));
   engine->info_.bos_token_id = engine->files_.tokenizer == nullptr ? std::nullopt : engine->files_.tokenizer->bos_id();
   engine->info_.eos_token_ids = engine->reader_->eos_token_ids();
   engine->info_.has_chat_template = engine->reader_->has_chat_template();

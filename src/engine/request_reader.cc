@@ -300,7 +300,7 @@ Status RequestReader::add_texts(Wish& wish) {
 // No answer is longer than the model's length.
 Result<std::shared_ptr<const Prediction>> RequestReader::read_prediction(const Request& request,
                                                                          const text::Tokenizer* tokenizer) const {
-  if (request.prediction.empty() || request.most_guessed == 0) return std::shared_ptr<const Prediction>();
+  if (request.prediction.empty() || request.most_guessed == 0 || !limits_.guesses) return std::shared_ptr<const Prediction>();
   if (tokenizer == nullptr) return unsupported("a prediction needs a tokenizer, which this model does not have");
   const auto most = static_cast<size_t>(limits_.max_model_len);
   auto ids = tokenizer->encode(request.prediction, {.add_special_tokens = false, .max_tokens = most});
@@ -473,6 +473,8 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
     }
     admitted.completions.push_back(std::move(completion));
   }
+  if (wish.prediction != nullptr && !admitted.completions.empty())  // which they share
+    admitted.completions.front()->predicted_count = wish.prediction->token_count();
   return admitted;
 }
 

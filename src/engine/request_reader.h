@@ -31,6 +31,7 @@ struct RequestLimits {
   int64_t embedding_size = 0;
   uint64_t seed = 0;                          // of requests that bring none
   double timeout_s = 0, queue_timeout_s = 0;  // of requests that bring none; 0 = none
+  bool guesses = true;                        // the engine does; else nobody reads a prediction
 };
 
 // What a request's adapters make of these.

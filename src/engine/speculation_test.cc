@@ -160,7 +160,7 @@ TEST_P(SpeculationOfForms, AnswersThatKeepAFormAreTheSame) {
   auto options = tiny_options();
   options.max_num_seqs = 5;
   options.max_num_batched_tokens = 64;
-  const MaskLimits patient{.step_wait_s = 1, .allowance_s = 1, .first_credit_s = 100, .stuck_s = 100};
+  const MaskLimits patient{.step_wait_s = 1, .allowance_s = 1, .first_credit_s = 100, .stuck_s = 100, .clock = no_time};
   AssembledEngine plain(options, AssembledEngine::one_worker, now_s, make_languages);
   auto guessing = guessing_engine(options, make_languages, patient);
   const std::vector<std::string> languages{"30 30 -1 -1 1", "20 40 -1 -1 2", "3 60 -1 -1 2", "40 60 -1 -1 7",
@@ -183,6 +183,20 @@ TEST_P(SpeculationOfForms, AnswersThatKeepAFormAreTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AtOnceAndBeside, SpeculationOfForms, ::testing::Bool());
+
+// By the clock a mask takes so many seconds; a step takes a thousandth, and so do all its rows.
+TEST(SpeculationOfForms, MasksThatTakeLongerThanStepsAreNotMadeForGuesses) {
+  const auto guessed_where_a_mask_takes = [](double seconds) {
+    std::vector<Request> requests;
+    for (uint32_t i = 0; i < 4; ++i) requests.push_back(speaking("200 300 -1 -1 1", i, 150));
+    auto guessing = guessing_engine(tiny_options(), make_languages,
+                                    {.clock = [seconds](pthread_t) { return seconds * static_cast<double>(masks_filled); }});
+    for (const auto& output : guessing.generate(requests)) EXPECT_TRUE(output.status.ok()) << output.status.to_string();
+    return stats_at_rest(guessing).speculation.guessed;
+  };
+  EXPECT_GT(guessed_where_a_mask_takes(1e-5), 300);
+  EXPECT_LE(guessed_where_a_mask_takes(1e-2), 4 * 12) << "but until it is known";
+}
 
 TEST(SpeculationOfForms, JsonAndChoicesOfTheRealCompiler) {
   auto options = tiny_options();
@@ -228,6 +242,37 @@ TEST(SpeculationOfThoughts, TheirLimitIsKeptToTheToken) {
     requests.push_back(std::move(request));
   }
   expect_same_answers(plain, guessing, requests);
+}
+
+// Thoughts that come again share one budget (harmony's do). Once it is used up a mark that begins more is followed by the end at
+// once, and all else is guessed as ever.
+TEST(SpeculationOfThoughts, BehindAUsedUpBudgetGuessingGoesOn) {
+  auto options = tiny_options();
+  options.speculative = "off";
+  const auto llm = load_or_die(options);
+  AssembledEngine plain(options, AssembledEngine::one_worker);
+  auto guessing = guessing_engine(options);
+  std::mt19937 random(3);
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 24; ++i) {
+    auto request = greedy_request(random_prompt(20, i), 80);
+    request.sampling.seed = i;
+    request.sampling.temperature = i % 2 == 0 ? 0.0F : 0.5F;
+    auto words = random_prompt(3, i + 100);
+    const std::string mark = llm->detokenize({words[0]});
+    const auto end = llm->tokenize("</t>", false);
+    words.insert(words.end(), end->begin(), end->end());
+    request.sampling.allowed_token_ids = std::move(words);
+    request.thought_limit = {.max_tokens = static_cast<int>(random() % 6),
+                             .begins = {i % 3 == 0 ? "<t>" : mark},
+                             .ends = {"</t>"},
+                             .forced_end = "</t>",
+                             .again = true,
+                             .open = true};
+    requests.push_back(std::move(request));
+  }
+  expect_same_answers(plain, guessing, requests);
+  EXPECT_GT(stats_at_rest(guessing).speculation.right, 8 * std::ssize(requests));
 }
 
 // A text of few different tokens, whose greedy answer repeats itself.
@@ -317,6 +362,7 @@ TEST(SpeculationOfRequests, APredictionIsAText) {
   const auto wanted = engine.generate({request}).front();
   request.prediction = "the quick brown fox jumps over the lazy dog";
   expect_same_bits(wanted, engine.generate({request}).front());
+  options.speculative = "ngram";
   const auto llm = load_or_die(options);
   for (int i = 0; i < 7; ++i) request.prediction += request.prediction;
   const Status refused = llm->generate({request}).front().status;
@@ -324,6 +370,9 @@ TEST(SpeculationOfRequests, APredictionIsAText) {
   EXPECT_THAT(refused.message(), ::testing::HasSubstr("prediction: the text has more than 128 tokens; send less of it"));
   request.most_guessed = 0;
   EXPECT_TRUE(llm->generate({request}).front().status.ok()) << "without guesses it is not read";
+  request.most_guessed = -1;
+  options.speculative = "off";
+  EXPECT_TRUE(load_or_die(options)->generate({request}).front().status.ok()) << "nor where there are none";
 }
 
 TEST(SpeculationOfRequests, AStreamsPiecesAddUpToItsGuesses) {

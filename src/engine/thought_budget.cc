@@ -83,7 +83,7 @@ Result<std::shared_ptr<const ThoughtBudget::Terms>> ThoughtBudget::read(const Th
 }
 
 ThoughtBudget::ThoughtBudget(std::shared_ptr<const Terms> terms) : terms_(std::move(terms)), part_(Part::kBegin) {
-  text_.reserve(kMostBlanks + kMostMarkBytes);
+  for (std::string* text : {&text_, &kept_text_}) text->reserve(kMostBlanks + kMostMarkBytes);
   if (!terms_->limit.open) return;
   part_ = Part::kThoughts;
   force_when_due();
@@ -96,8 +96,28 @@ int32_t ThoughtBudget::forced(int32_t behind) const {
 
 int64_t ThoughtBudget::free_count() const {
   if (part_ == Part::kForced) return 0;
-  if (part_ == Part::kRest) return std::numeric_limits<int64_t>::max();
+  if (part_ != Part::kThoughts) return std::numeric_limits<int64_t>::max();
   return std::max<int64_t>(terms_->limit.max_tokens - thought_ - 1, 0);
+}
+
+// Outside of thoughts a budget that is used up takes effect behind the mark that begins more, which may end with any token.
+int32_t ThoughtBudget::free_of(std::span<const int32_t> tokens) {
+  if (part_ == Part::kRest) return static_cast<int32_t>(tokens.size());
+  kept_text_ = text_;
+  const Part part = part_;
+  const int64_t thought = thought_;
+  const size_t end_place = end_place_;
+  int32_t count = 0;
+  for (const int32_t token : tokens) {
+    accept(token);
+    if (part_ == Part::kForced) break;
+    ++count;
+  }
+  text_.swap(kept_text_);
+  part_ = part;
+  thought_ = thought;
+  end_place_ = end_place;
+  return count;
 }
 
 void ThoughtBudget::accept(int32_t token) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +29,10 @@ class ThoughtBudget {
   // The token that must come next, or behind so many that must; kAny: none must.
   static constexpr int32_t kAny = -1;
   int32_t forced(int32_t behind = 0) const;
-  // So many tokens may come, whichever they are, and none must behind any of them; 0 where one must now.
+  // So many tokens may be guessed before free_of() says where that ends; 0 where one must come now.
   int64_t free_count() const;
+  // Of these tokens so many may come, one behind the other, and none must behind any of them.
+  int32_t free_of(std::span<const int32_t> tokens);
   void accept(int32_t token);
 
  private:
@@ -45,9 +48,10 @@ class ThoughtBudget {
 
   std::shared_ptr<const Terms> terms_;
   Part part_;
-  std::string text_;      // that may be, or begin, a mark
-  int64_t thought_ = 0;   // tokens
-  size_t end_place_ = 0;  // of the forced end's tokens that are there
+  std::string text_;       // that may be, or begin, a mark
+  std::string kept_text_;  // free_of()'s own
+  int64_t thought_ = 0;    // tokens
+  size_t end_place_ = 0;   // of the forced end's tokens that are there
 };
 
 }  // namespace choral::engine

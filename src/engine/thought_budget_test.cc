@@ -83,6 +83,36 @@ TEST_F(ThoughtBudgetTest, ThoughtsThatMayComeAgainShareOneBudget) {
   EXPECT_EQ(answer("ab<t>cdefghij"), "ab<t>cdefgh</t>ij");
 }
 
+// Of guessed tokens those count that the model may say without being stopped.
+TEST_F(ThoughtBudgetTest, GuessesEndBeforeWhatForcesTheEnd) {
+  const auto free_behind = [this](std::string_view said, std::string_view guessed) {
+    auto left = budget();
+    for (const int32_t token : tokens(said)) left.accept(token);
+    const int32_t forced = left.forced();
+    const auto count = left.free_of(tokens(guessed));
+    EXPECT_EQ(left.free_of(tokens(guessed)), count) << "nothing was said by it";
+    EXPECT_EQ(left.forced(), forced);
+    return count;
+  };
+  EXPECT_EQ(free_behind("", "<t>abcdef"), 5) << "behind three thoughts comes the end";
+  EXPECT_EQ(free_behind("<t>a", "bcdef"), 1);
+  EXPECT_EQ(free_behind("<t>a", "b</t>cdef"), 1);
+  EXPECT_EQ(free_behind("abc", "<t>abcdef"), 9) << "it does not think";
+  limit_.again = true;
+  EXPECT_EQ(free_behind("<t>abc</t>x", "de<t>f"), 4) << "the mark's last token is followed by the end";
+  EXPECT_EQ(free_behind("<t>abc</t>x<t", "de>f"), 4);
+  EXPECT_EQ(free_behind("<t>abc</t>x<t", ">def"), 0);
+  auto used_up = budget();
+  for (const int32_t token : tokens("<t>abc</t>x")) used_up.accept(token);
+  EXPECT_GT(used_up.free_count(), 100);
+  limit_.max_tokens = 4;
+  auto ending = budget();  // its own end, as far as it is there
+  for (const int32_t token : tokens("<t>ab<")) ending.accept(token);
+  EXPECT_EQ(ending.free_of(tokens("x")), 0);
+  ending.accept(tokens("/").front());
+  EXPECT_EQ(ending.forced(), tokens("t").front());
+}
+
 TEST_F(ThoughtBudgetTest, ALimitIsChecked) {
   limit_.max_tokens = -1;
   EXPECT_EQ(*ThoughtBudget::read(limit_, tokenizer_), nullptr);

@@ -45,6 +45,7 @@ struct Request {
   int32_t activation_token = 0;        // tokens before this position are the base's (aLoRA); at most the prompt's length
   bool wants_prompt_logprobs = false;  // every prompt token is computed: no cached prefix is used
   bool computes_all = false;           // the same for another reason
+  int32_t predicted_count = 0;         // tokens that it brings beside its prompt, which no step computes
   bool sits_out = false;               // in no step until the caller takes it back; changed between steps
   // Guesses of the tokens behind the known ones: computed beside the last of these where a step has room. Fewer than max_length
   // leaves room for. commit() keeps those that came true, and the others are forgotten; changed between steps.

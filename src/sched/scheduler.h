@@ -123,6 +123,7 @@ class Scheduler {
   int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
   int32_t waiting_count() const { return waiting_.sequences(); }
   int64_t waiting_tokens() const { return waiting_.tokens(); }
+  int64_t predicted_waiting_tokens() const { return waiting_.predicted_tokens(); }
   // Waiting requests that the last step passed over for what they lack themselves, an adapter or a prefix under way, not for
   // room.
   int32_t deferred_count() const { return waiting_.deferred_count(step_); }

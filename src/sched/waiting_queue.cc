@@ -33,6 +33,7 @@ void WaitingQueue::push(Request& request) {
   requests_.push_back(&request);
   sequences_ += request.width();
   tokens_ += request.token_count();
+  predicted_tokens_ += request.predicted_count;
   candidates_valid_ = false;
 }
 
@@ -41,6 +42,7 @@ void WaitingQueue::remove(Request& request) {
   CHORAL_CHECK(found != requests_.end(), "the request does not wait");
   sequences_ -= request.width();
   tokens_ -= request.token_count();
+  predicted_tokens_ -= request.predicted_count;
   *found = requests_.back();
   requests_.pop_back();
   if (candidates_valid_ && !candidates_.empty() && candidates_.front().request == &request) {

@@ -27,6 +27,7 @@ class WaitingQueue {
   int32_t size() const { return static_cast<int32_t>(requests_.size()); }
   int32_t sequences() const { return sequences_; }  // with followers
   int64_t tokens() const { return tokens_; }        // of all, their outputs too: a waiting request gets none
+  int64_t predicted_tokens() const { return predicted_tokens_; }
   std::span<Request* const> requests() const { return requests_; }
 
   void push(Request& request);
@@ -54,7 +55,7 @@ class WaitingQueue {
   bool fair_adapters_;
   std::vector<Request*> requests_;
   int32_t sequences_ = 0;
-  int64_t tokens_ = 0;
+  int64_t tokens_ = 0, predicted_tokens_ = 0;
   std::vector<Candidate> candidates_;  // a heap, the next one in front; of step candidates_step_
   uint64_t candidates_step_ = 0;
   bool candidates_valid_ = false;

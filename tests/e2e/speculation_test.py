@@ -80,6 +80,22 @@ class SpeculationTest(program.ProgramTest):
         for word in ("told", "line 2", "all, one at a time", "% right", "gain", "Every answer was the same"):
             self.assertIn(word, text)
 
+    def test_answers_that_ended_are_told_from_new_ones(self):
+        """With --speculative traffic a second round's guesses are looked up in the first one's answer."""
+        prompts = HOME / "traffic.jsonl"
+        prompts.write_text("R\n")
+        bench = ("bench", MODEL, "--speculation", prompts, "--speculative", "traffic", "-q")
+        found = json.loads(self.run_ok(*bench, "--rounds", "3", "--batch", "1,2", "--json").stdout)["speculation"]["results"]
+        self.assertEqual([(case["name"], case["answer_heard_before"]) for case in found],
+                         [("line 1", False), ("line 1", True), ("all, 2 at a time", False), ("all, 2 at a time", True)])
+        self.assertEqual((found[0]["guessed_tokens"], found[0]["tokens"], found[1]["tokens"]), (0, 13, 13))
+        self.assertGreater(found[1]["right_guesses"], 0)
+        text = self.run_ok(*bench, "--rounds", "2").stdout
+        for word in ("line 1, new", "line 1, again", "the very answer had been made before"):
+            self.assertIn(word, " ".join(text.split()))
+        only_new = json.loads(self.run_ok(*bench, "--rounds", "1", "--json").stdout)["speculation"]["results"]
+        self.assertEqual([case["answer_heard_before"] for case in only_new], [False])
+
     def test_what_cannot_be_compared_is_told(self):
         prompts = HOME / "wrong.jsonl"
         for line, says in (('{"prompt": "x", "speculative": false}', "wrong.jsonl, line 1: whether tokens are guessed"),

@@ -9,9 +9,9 @@
 namespace choral::engine {
 namespace {
 
-// A text that was not asked for in so many calls gives its blocks to others: of those that are, taking turns would read all of
+// A text that was not asked for in so many turns gives its blocks to others: of those that are, taking turns would read all of
 // them again and again.
-constexpr uint64_t kIdleCalls = 64;
+constexpr uint64_t kIdleTurns = 64;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ DraftModel::DraftModel(std::unique_ptr<Executor> executor, int32_t max_texts, in
   CHORAL_CHECK(executor_->facts().kv_pool.state_slots == 0, "a state has no way back from a wrong guess");
   active_.reserve(max_texts);
   dropped_.reserve(max_texts);
-  input_.reserve(max_texts, max_rows);
+  input_.reserve(max_texts, max_rows + int64_t{kMostGuessed} * max_texts);  // guesses that came true are told once more
   output_.reserve(max_texts);
 }
 
@@ -49,8 +49,10 @@ std::optional<int32_t> DraftModel::unread(uint64_t id, std::span<const int32_t> 
   const auto length = static_cast<int32_t>(text.size());
   if (has_failed_ || length >= std::min(max_length, most_tokens_)) return {};
   const auto found = texts_.find(id);
+  if (found != texts_.end() && found->second.is_foreign) return {};
+  const bool has_room = found != texts_.end() && blocks_of(found->second) > 0;
+  if (!has_room && cache_.most_blocks(int64_t{length} + 1) > cache_.free_blocks() + idle_blocks_) return {};
   if (found == texts_.end()) return length;
-  if (found->second.is_foreign) return {};
   return std::max(length - found->second.read - came_true(found->second, text), 1);
 }
 
@@ -71,10 +73,17 @@ void DraftModel::time_steps() {
   forget(kNobody);
 }
 
+void DraftModel::next_turn() {
+  ++turns_;
+  idle_blocks_ = 0;
+  for (const auto& [id, text] : texts_) {
+    if (is_idle(text)) idle_blocks_ += blocks_of(text);
+  }
+}
+
 void DraftModel::guess(std::span<DraftWish> wishes) {
   for (DraftWish& wish : wishes) wish.given = 0;
   if (has_failed_ || wishes.empty()) return;
-  ++calls_;
   const Status done = or_out_of_memory("tokens cannot be guessed", [&] { return guess_all(wishes); });
   if (done.ok()) return;
   has_failed_ = true;
@@ -103,7 +112,7 @@ void DraftModel::begin(DraftWish& wish) {
   const auto length = static_cast<int32_t>(wish.text.size());
   Text* text = find_or_introduce(wish);
   if (text == nullptr) return;
-  text->last_use = calls_;
+  text->last_use = turns_;
   settle(*text, wish.text);
   const int32_t unread = length - text->read;
   const int32_t count = std::min({wish.read, unread, max_rows_ - input_.total_tokens});
@@ -111,12 +120,12 @@ void DraftModel::begin(DraftWish& wish) {
   const auto rows = wish.text.subspan(static_cast<size_t>(text->read), static_cast<size_t>(count));
   if (std::any_of(rows.begin(), rows.end(), [&](int32_t token) { return token < 0 || token >= known_tokens_; })) {
     text->is_foreign = true;
-    return cache_.release(text->block_tables);
+    return give_up(*text);
   }
   const bool guesses = count == unread && !wish.out.empty();
   if (guesses) wish.out = wish.out.first(std::min(wish.out.size(), static_cast<size_t>(most_tokens_ - length)));
   const auto beyond = guesses ? std::ssize(wish.out) - 1 : 0;
-  if (!make_room(*text, int64_t{text->read} + count + beyond)) return;
+  if (!make_room(*text, int64_t{length} + beyond)) return give_up(*text);
   active_.push_back({&wish, text});
   const int32_t end = text->read + count;
   const auto news = end > text->told ? wish.text.subspan(static_cast<size_t>(text->told), static_cast<size_t>(end - text->told))
@@ -151,26 +160,36 @@ DraftModel::Text* DraftModel::find_or_introduce(const DraftWish& wish) {
 // Guesses that did not come true are written over. The last token is always computed: its row gives the first guess.
 void DraftModel::settle(Text& text, std::span<const int32_t> tokens) {
   const int32_t known = text.read + came_true(text, tokens);
-  if (text.guessed > 0) text.told = known;
   text.read = std::min(known, static_cast<int32_t>(tokens.size()) - 1);
   text.guessed = 0;
 }
 
+int64_t DraftModel::blocks_of(const Text& text) {
+  int64_t blocks = 0;
+  for (const auto& table : text.block_tables) blocks += table.size() - table.begin();
+  return blocks;
+}
+
+bool DraftModel::is_idle(const Text& text) const { return text.last_use + kIdleTurns < turns_; }
+
 // So that the next steps of the text, up to so many tokens, need no more blocks.
 bool DraftModel::make_room(Text& text, int64_t tokens) {
   while (!cache_.grow(text.block_tables, text.read, tokens)) {
-    Text* idle = nullptr;
+    Text* longest_idle = nullptr;
     for (auto& [id, other] : texts_) {
-      const bool holds =
-          std::any_of(other.block_tables.begin(), other.block_tables.end(), [](const auto& t) { return !t.empty(); });
-      if (holds && other.last_use + kIdleCalls < calls_ && (idle == nullptr || other.last_use < idle->last_use)) idle = &other;
+      if (!is_idle(other) || blocks_of(other) == 0) continue;
+      if (longest_idle == nullptr || other.last_use < longest_idle->last_use) longest_idle = &other;
     }
-    if (idle == nullptr) return false;
-    cache_.release(idle->block_tables);
-    idle->told = std::min(idle->told, idle->read);
-    idle->read = idle->guessed = 0;
+    if (longest_idle == nullptr) return false;
+    give_up(*longest_idle);
   }
   return true;
+}
+
+// It is read from its beginning again, once there is room.
+void DraftModel::give_up(Text& text) {
+  cache_.release(text.block_tables);
+  text.read = text.guessed = 0;
 }
 
 // `news` follow the first `kept` tokens that the executor knows.

@@ -1,8 +1,10 @@
 // A small model that guesses how texts go on: it reads what it has not read of a text, and then takes its likeliest token a few
 // times in turn. Many texts share each of its steps. It has an executor, with weights and KV blocks, of its own, and knows
 // nothing of the engine: texts are token ids under a number. What it read of a text stays until forget(), or until others need
-// the blocks; what it guessed wrongly it takes back by itself. A text without room is not guessed for, and an error ends all
-// guessing: neither harms an answer. Its steps are timed. Engine thread only; nothing allocates but a text's first step.
+// the blocks; what it guessed wrongly it takes back by itself. A text has room for all of it or none: one that finds too little
+// gives up what it has, so that texts that fit in part do not keep each other waiting. A text without room is not guessed for,
+// and an error ends all guessing: neither harms an answer. Its steps are timed. Engine thread only; nothing allocates but a
+// text's first step.
 #pragma once
 
 #include <array>
@@ -48,7 +50,9 @@ class DraftModel {
   DraftModel(std::unique_ptr<Executor> executor, int32_t max_texts, int32_t max_rows, int32_t vocab, Adapters adapters = {},
              Clock clock = now_s);
 
-  // The tokens of the text that it has not read, 1 at least; nothing where it cannot guess for it at all.
+  // Before each step of the engine, whether anything is wished for then or not: what is long unused makes room for others.
+  void next_turn();
+  // The tokens of the text that it has not read, 1 at least; nothing where it cannot guess for it now.
   std::optional<int32_t> unread(uint64_t id, std::span<const int32_t> text, int32_t max_length) const;
   // Of the base: none.
   lora::AdapterKey adapter_of(std::string_view name) const;
@@ -70,11 +74,11 @@ class DraftModel {
  private:
   struct Text {
     int32_t read = 0;                             // its first tokens whose keys are in the blocks
-    int32_t told = 0;                             // that the executor knows; more than were read
+    int32_t told = 0;                             // that the executor knows, and keeps; more than were read
     int32_t guessed = 0;                          // keys of so many guesses follow those that were read
     std::array<int32_t, kMostGuessed> guesses{};  // those
     bool is_foreign = false;                      // it holds a token that this model does not know
-    uint64_t last_use = 0;                        // call
+    uint64_t last_use = 0;                        // turn
     std::vector<cache::BlockTable> block_tables;
   };
   struct Active {
@@ -86,7 +90,10 @@ class DraftModel {
   Text* find_or_introduce(const DraftWish& wish);
   void settle(Text& text, std::span<const int32_t> tokens);
   static int32_t came_true(const Text& text, std::span<const int32_t> tokens);
+  static int64_t blocks_of(const Text& text);
+  bool is_idle(const Text& text) const;
   bool make_room(Text& text, int64_t tokens);
+  void give_up(Text& text);
   void add_item(const Active& active, int32_t count, std::span<const int32_t> news, int32_t kept, bool wants_token);
   Status run_step();
   void take_tokens();
@@ -100,7 +107,8 @@ class DraftModel {
   StepCosts costs_;
   DraftStats stats_;
   bool has_failed_ = false;
-  uint64_t calls_ = 0;
+  uint64_t turns_ = 0;
+  int64_t idle_blocks_ = 0;  // of texts that nobody asked for in a long time
   std::unordered_map<uint64_t, Text> texts_;
   std::vector<uint64_t> dropped_;
   std::vector<Active> active_;  // of the step, in the order of its items

@@ -30,6 +30,7 @@ DraftWish wish_of(uint64_t id, const Tokens& text, Tokens& out, int32_t read = k
 
 // Reads all of the text first, where a step has too few rows for it.
 Tokens guess(DraftModel& draft, uint64_t id, const Tokens& text, int count = 5, lora::AdapterKey adapter = {}) {
+  draft.next_turn();
   Tokens out(static_cast<size_t>(count)), nothing;
   while (draft.unread(id, text, kLength).value_or(0) > kDraftRows) {
     auto wish = wish_of(id, text, nothing);
@@ -129,17 +130,62 @@ TEST(DraftModel, WithoutRoomForATextTheOthersAreGuessedFor) {
   const int32_t block = draft.cache().block_tokens();
   const auto large = random_prompt(4 * block - 8, 1), other = random_prompt(2 * block - 8, 2), small = random_prompt(5, 3);
   ASSERT_THAT(guess(draft, 1, large), SizeIs(5));
+  EXPECT_EQ(draft.unread(2, other, kLength), std::nullopt) << "nobody is to plan with it";
   EXPECT_THAT(guess(draft, 2, other), IsEmpty());
   EXPECT_THAT(guess(draft, 3, small), SizeIs(5));
   draft.forget(1);
   EXPECT_THAT(guess(draft, 2, other), SizeIs(5));
   // What nobody asked for in a long time gives way.
   for (int i = 0; i < 80; ++i) EXPECT_THAT(guess(draft, 3, small, 1), SizeIs(1));
+  EXPECT_THAT(draft.unread(1, large, kLength), Optional(static_cast<int32_t>(large.size())));
   EXPECT_THAT(guess(draft, 1, large), SizeIs(5));
   auto fresh = draft_model("tiny-llama3");
   EXPECT_EQ(guess(draft, 2, other), Tokens()) << "its blocks are the other's now";
   draft.forget(1);
   EXPECT_EQ(guess(draft, 2, other), guess(fresh, 2, other));
+}
+
+// Read in turns: both begin, one of them can be read to its end.
+TEST(DraftModel, OfTextsThatFitInPartOneGoesOn) {
+  auto draft = draft_model("tiny-llama3", /*kv_blocks=*/5);
+  const int32_t block = draft.cache().block_tokens();
+  Tokens a = random_prompt(4 * block - 8, 1), b = random_prompt(4 * block - 8, 2), of_a(3), of_b(3);
+  int given_a = 0, given_b = 0;
+  const auto read_both = [&](int turns) {
+    for (int i = 0; i < turns; ++i) {
+      draft.next_turn();
+      std::vector<DraftWish> wishes{wish_of(1, a, of_a, 20), wish_of(2, b, of_b, 20)};
+      draft.guess(wishes);
+      given_a += wishes[0].given;
+      given_b += wishes[1].given;
+    }
+  };
+  read_both(12);
+  EXPECT_EQ(std::min(given_a, given_b), 0);
+  EXPECT_GE(std::max(given_a, given_b), 3);
+  const bool is_a = given_a > 0;
+  draft.forget(is_a ? 1 : 2);
+  auto& other = is_a ? b : a;
+  EXPECT_THAT(guess(draft, is_a ? 2 : 1, other, 3), SizeIs(3));
+}
+
+// Each has what it needs, and then both need one block more.
+TEST(DraftModel, OfTextsThatGrowBeyondTheRoomOneGoesOn) {
+  auto draft = draft_model("tiny-llama3", /*kv_blocks=*/5);
+  const int32_t block = draft.cache().block_tokens();
+  auto a = random_prompt(2 * block - 8, 1), b = random_prompt(3 * block - 8, 2);
+  ASSERT_THAT(guess(draft, 1, a), SizeIs(5));
+  ASSERT_THAT(guess(draft, 2, b), SizeIs(5));
+  a.resize(static_cast<size_t>(2 * block + 1), 7);
+  b.resize(static_cast<size_t>(3 * block + 1), 7);
+  EXPECT_THAT(guess(draft, 1, a), IsEmpty());
+  EXPECT_EQ(draft.unread(1, a, kLength), std::nullopt);
+  EXPECT_THAT(guess(draft, 2, b), SizeIs(5));
+  EXPECT_THAT(guess(draft, 2, b), SizeIs(5));
+  draft.forget(2);
+  auto fresh = draft_model("tiny-llama3");
+  EXPECT_THAT(draft.unread(1, a, kLength), Optional(2 * block + 1)) << "from its beginning";
+  EXPECT_EQ(guess(draft, 1, a), guess(fresh, 1, a));
 }
 
 TEST(DraftModel, WhatItDoesNotKnowItDoesNotGuessFor) {

@@ -15,6 +15,7 @@ namespace choral::engine {
 class Prediction {
  public:
   explicit Prediction(std::vector<int32_t> tokens);
+  int32_t token_count() const { return static_cast<int32_t>(tokens_.size()); }
 
   struct Guess {
     int32_t matched = 0;  // tokens before the guess that are the same as at the text's end; 0: nothing is written

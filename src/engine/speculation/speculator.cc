@@ -54,8 +54,9 @@ const std::optional<cache::PrefixRoot>& group_of(const EngineRequest& request) {
 
 }  // namespace
 
-Speculator::Speculator(int32_t most_guessed, int32_t max_num_seqs, int64_t traffic_bytes, std::unique_ptr<DraftModel> draft)
-    : most_guessed_(most_guessed), draft_(std::move(draft)) {
+Speculator::Speculator(int32_t most_guessed, int32_t max_num_seqs, int64_t traffic_bytes, std::unique_ptr<DraftModel> draft,
+                       Clock mask_clock)
+    : most_guessed_(most_guessed), draft_(std::move(draft)), mask_clock_(std::move(mask_clock)) {
   if (traffic_bytes > 0 && most_guessed > 0) traffic_.emplace(traffic_bytes);
   candidates_.reserve(max_num_seqs);
   rows_.reserve(static_cast<size_t>(max_num_seqs) * kMostGuessed * (draft_ == nullptr ? 1 : 2));
@@ -66,7 +67,9 @@ Speculator::Speculator(int32_t most_guessed, int32_t max_num_seqs, int64_t traff
 void Speculator::guess(std::span<sched::Request* const> running) {
   candidates_.clear();
   rows_.clear();
+  known_masks_s_ = 0;
   if (most_guessed_ == 0) return;
+  if (draft_ != nullptr) draft_->next_turn();
   int32_t known = 0;
   for (sched::Request* scheduled : running) {
     auto& request = static_cast<EngineRequest&>(*scheduled);
@@ -77,7 +80,7 @@ void Speculator::guess(std::span<sched::Request* const> running) {
   }
   if (known > 0 && !costs_.empty())
     least_worth_ = kWorthOfLate * known / costs_.seconds(known) * (costs_.seconds(known + 1) - costs_.seconds(known));
-  if (rows_.empty()) return;
+  if (rows_.empty() || costs_.is_stale(known)) return;  // what a step costs without guesses is looked at again
   std::sort(rows_.begin(), rows_.end(), [](const Row& a, const Row& b) { return a.probability > b.probability; });
   const Choice without = choose(known, Drafts::kNone);
   if (draft_ == nullptr) {
@@ -93,7 +96,7 @@ void Speculator::guess(std::span<sched::Request* const> running) {
     }
     ask_draft();
   }
-  make_masks();
+  finish_guesses();
 }
 
 // So many tokens may be guessed of it, when its next step is one of a token.
@@ -115,8 +118,12 @@ void Speculator::consider(EngineRequest& request) {
   if (written == 0 && !unread) return;
   const double of_written = written == 0 ? 0 : guesser.share(record_);
   const double of_draft = unread ? guesser.share(record_, kByDraft) : 0;
-  candidates_.push_back(
-      {.request = &request, .written = written, .unread = unread.value_or(0), .draft_goes_first = of_draft > of_written});
+  candidates_.push_back({.request = &request,
+                         .written = written,
+                         .unread = unread.value_or(0),
+                         .draft_goes_first = of_draft > of_written,
+                         .mask_s = mask_seconds(request)});
+  known_masks_s_ += candidates_.back().mask_s;
   if (written > 0) add_rows(of_written, written, /*by_draft=*/false);
   if (of_draft > of_written) add_rows(of_draft, most, /*by_draft=*/true);
 }
@@ -156,12 +163,40 @@ int32_t Speculator::write_allowed_guess(EngineRequest& request, std::span<int32_
   return by_form;
 }
 
-// Those that it makes at once.
-void Speculator::make_masks() {
+// Of one mask: as the answer's took, and before its first as those of all.
+double Speculator::mask_seconds(const EngineRequest& request) const {
+  if (request.grammar == nullptr || !request.grammar->is_bounded()) return 0;
+  const MaskAccount& own = request.grammar->account;
+  const MaskAccount& known = own.masks > 0 ? own : masks_;
+  return known.masks > 0 ? known.spent_s / static_cast<double>(known.masks) : 0;
+}
+
+// Those that it makes at once are timed. Others are there already.
+void Speculator::make_masks(EngineRequest& request) {
+  AnswerGrammar& grammar = *request.grammar;
+  if (!grammar.is_bounded()) {
+    request.guess_count = grammar.look_ahead(request.guessed());
+    return;
+  }
+  grammar.take_masks_made();  // behind known tokens, which nobody timed
+  const double begun = mask_clock_();
+  request.guess_count = grammar.look_ahead(request.guessed());
+  const double seconds = mask_clock_() - begun;
+  const int64_t made = grammar.take_masks_made();
+  if (made == 0) return;
+  for (MaskAccount* account : {&grammar.account, &masks_}) {
+    account->spent_s += seconds;
+    account->masks += made;
+  }
+}
+
+// What a guess needs beside its row, and where it must end.
+void Speculator::finish_guesses() {
   for (const Candidate& candidate : candidates_) {
     EngineRequest& request = *candidate.request;
-    if (request.grammar != nullptr && request.guess_count > 0)
-      request.guess_count = request.grammar->look_ahead(request.guessed());
+    if (request.guess_count == 0) continue;
+    if (request.grammar != nullptr) make_masks(request);
+    if (request.thoughts && !is_thought_out(request)) request.guess_count = request.thoughts->free_of(request.guessed());
   }
 }
 
@@ -205,14 +240,15 @@ bool Speculator::may_have(const Row& row, Drafts drafts) const {
 // draft model's step is of all texts that are guessed for so far, of which the first reads what is new.
 Speculator::Choice Speculator::choose(int32_t known, Drafts drafts) {
   std::array<int32_t, kMostGuessed> draft_rows = {};  // of each of its steps
-  double tokens = known, draft_s = 0;
-  const double least = known / costs_.seconds(known);
+  double tokens = known, draft_s = 0, masks_s = known_masks_s_;
+  const double least = known / (costs_.seconds(known) + masks_s);
   Choice best{.rate = least, .rows = 0};
   size_t chosen = 0;
   for (size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_[i];
     if (!may_have(row, drafts)) continue;
     tokens += static_cast<double>(row.probability);
+    masks_s += candidates_[static_cast<size_t>(row.candidate)].mask_s;
     if (row.by_draft) {
       int32_t& rows = draft_rows[static_cast<size_t>(row.place)];
       const int32_t unread = candidates_[static_cast<size_t>(row.candidate)].unread;
@@ -220,7 +256,7 @@ Speculator::Choice Speculator::choose(int32_t known, Drafts drafts) {
       draft_s += draft_->seconds(rows + more) - draft_->seconds(rows);
       rows += more;
     }
-    const double rate = tokens / (costs_.seconds(known + static_cast<int32_t>(++chosen)) + draft_s);
+    const double rate = tokens / (costs_.seconds(known + static_cast<int32_t>(++chosen)) + draft_s + masks_s);
     if (rate > std::max(best.rate, kLeastGain * least)) best = {.rate = rate, .rows = i + 1};
   }
   return best;
@@ -331,6 +367,8 @@ void Speculator::judge(EngineRequest& request, int32_t guessed, int32_t right) {
 }
 
 void Speculator::begin(EngineRequest& request) {
+  if (most_guessed_ > 0 && request.guesser.most() > 0 && request.grammar != nullptr && !request.thoughts)
+    request.grammar->make_room_ahead();
   if (const auto& group = group_of(request); traffic_ && group) request.guesser.set_traffic(&*traffic_, *group);
 }
 

@@ -4,8 +4,9 @@
 // they are added, the likeliest first, as long as tokens a second grow by what steps cost (step_costs.h) and by how often the
 // request's guesses were right of late.
 // A text is looked up in itself (prompt_lookup.h), which is free, as is what the form of an answer, or the end of its thoughts,
-// leaves open. A draft model, if there is one, is asked where that makes tokens a second higher,
-// its steps' time counted: what it must read of a text first is paid as long as the answer seems to go on long enough to gain it.
+// leaves open. The masks of a form that are made for guesses on our thread count as time of the step. A draft model, if there is
+// one, is asked where that makes tokens a second higher, its steps' time counted: what it must read of a text first is paid as
+// long as the answer seems to go on long enough to gain it.
 // Where it does not pay, a small share of the time goes into trying again. Engine thread only.
 #pragma once
 
@@ -16,7 +17,9 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "choral/llm.h"
+#include "engine/answer_grammar.h"
 #include "engine/speculation/draft_model.h"
 #include "engine/speculation/guesser.h"
 #include "engine/speculation/step_costs.h"
@@ -33,8 +36,9 @@ class Speculator {
   static_assert(kMostGuessed == SpeculationStats::kMostGuessed && 1 + kMostGuessed == kMostLogitsRows);
 
   // `most_guessed`: of one request in a step; 0: it never guesses. `traffic_bytes`: for what ended answers said;
-  // 0: nothing is kept of them. `draft`: null: there is none.
-  Speculator(int32_t most_guessed, int32_t max_num_seqs, int64_t traffic_bytes = 0, std::unique_ptr<DraftModel> draft = nullptr);
+  // 0: nothing is kept of them. `draft`: null: there is none. `mask_clock`: what the calling thread has computed.
+  Speculator(int32_t most_guessed, int32_t max_num_seqs, int64_t traffic_bytes, std::unique_ptr<DraftModel> draft,
+             Clock mask_clock);
   int32_t most_guessed() const { return most_guessed_; }
 
   // Writes the guesses of each running one.
@@ -61,6 +65,7 @@ class Speculator {
     int32_t count = 0;              // guesses that were chosen
     int32_t read = 0;               // tokens that the draft model reads
     lora::AdapterKey adapter = {};  // that it reads and guesses with
+    double mask_s = 0;              // of each token, made on this thread
   };
   struct Row {
     float probability;  // that it is right, and all before it
@@ -89,12 +94,17 @@ class Speculator {
   void read_texts(int32_t known, double without, double with_all);
   void try_again(int32_t known);
   void ask_draft();
-  void make_masks();
+  double mask_seconds(const EngineRequest& request) const;
+  void make_masks(EngineRequest& request);
+  void finish_guesses();
 
   const int32_t most_guessed_;
   std::optional<TrafficStore> traffic_;
   const std::unique_ptr<DraftModel> draft_;
+  const Clock mask_clock_;
   StepCosts costs_;
+  MaskAccount masks_;         // of all requests whose masks are made here
+  double known_masks_s_ = 0;  // of the candidates, which they cost without guesses too
   GuessRecord record_;
   SpeculationStats stats_;
   double least_worth_ = 1;         // a row more, with a guess that is right so often, was worth its time in the last step

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace choral::engine {
 namespace {
 
 constexpr int64_t kRemembered = 16;  // steps that a mean is of, about
-constexpr double kMostOutlier = 2;   // a step that waited for something else counts as so many times the mean
-constexpr double kRowBeyond = 0.1;   // of a step, where more rows than these were never seen
+// The most that a step counts beside the mean, for it waited for something else; and a mean beside a step.
+constexpr double kMostOutlier = 2;
+constexpr double kKeptOfOld = 0.94, kStepsOfAge = 16;      // so much of a mean counts on after so many steps of others
+constexpr int64_t kFreshSteps = 64, kFirstFreshSteps = 8;  // at most, and for each time that it was seen
+constexpr double kRowBeyond = 0.1;                         // of a step, where more rows than these were never seen
 
 }  // namespace
 
@@ -22,11 +26,19 @@ int32_t StepCosts::class_of(int32_t rows) {
 void StepCosts::add(int32_t rows, double seconds) {
   if (rows < 1 || !(seconds > 0)) return;
   Class& of = classes_[static_cast<size_t>(class_of(rows))];
-  ++seen_;
-  const double share = 1.0 / static_cast<double>(std::min(++of.steps, kRemembered));
+  const auto age = static_cast<double>(++seen_ - of.last - 1);
+  of.last = seen_;
+  const double share =
+      std::max(1.0 / static_cast<double>(std::min(++of.steps, kRemembered)), 1 - std::pow(kKeptOfOld, age / kStepsOfAge));
   if (of.steps > 3) seconds = std::min(seconds, kMostOutlier * of.seconds);
+  if (of.steps > 1) of.seconds = std::min(of.seconds, kMostOutlier * seconds);  // none takes less than it must
   of.rows += (rows - of.rows) * share;
   of.seconds += (seconds - of.seconds) * share;
+}
+
+bool StepCosts::is_stale(int32_t rows) const {
+  const Class& of = classes_[static_cast<size_t>(class_of(rows))];
+  return seen_ - of.last >= std::min(kFreshSteps, kFirstFreshSteps * of.steps);
 }
 
 double StepCosts::seconds(int32_t rows) const {

@@ -39,7 +39,8 @@ Result<std::unique_ptr<WindowEngine>> WindowEngine::load(EngineOptions options, 
   const auto& facts = made->facts();
   CHORAL_TRY(made->reader_, engine::RequestReader::make(made->files_, {.vocab = static_cast<int32_t>(facts.vocab_size),
                                                                        .max_model_len = made->window_tokens_,
-                                                                       .seed = options.seed}));
+                                                                       .seed = options.seed,
+                                                                       .guesses = false}));
   CHORAL_RETURN_IF_ERROR(made->load_adapters(options, adapters));
   sched::SchedulerConfig config;
   config.max_num_seqs = 1;
