@@ -142,6 +142,33 @@ struct Item {
   int64_t split;  // its place among all splits, where the share has any
 };
 
+// What a block of threads works on: rows of one sequence by one kv head, and the blocks of the cache that they see, or those of
+// one range.
+struct BlockItem {
+  choral_sequence sequence;
+  int first_tile;
+  bool is_split;
+  int64_t split;
+  int64_t begin, end;  // blocks of the cache
+
+  __device__ __forceinline__ BlockItem(const Attention& a, const Item& item)
+      : sequence(item.share.sequence),
+        // The last rows see most: they begin.
+        first_tile(item.share.splits > 0 ? 0 : (item.share.items - 1 - item.index) * (a.item_rows / a.tile_rows)),
+        is_split(item.share.splits > 0),
+        split(item.split) {
+    const int first_row = first_tile * a.tile_rows, rows = min_of(a.item_rows, sequence.query_count - first_row);
+    const int64_t first = int64_t{sequence.context_tokens} + first_row;
+    begin = a.first_visible(first) / kCacheBlockTokens;
+    end = (first + rows - 1) / kCacheBlockTokens + 1;
+    if (!is_split) return;
+    const int64_t range_begin = int64_t{item.share.first_range + item.index} * kRangeBlocks;
+    begin = begin > range_begin ? begin : range_begin;
+    end = end < range_begin + kRangeBlocks ? end : range_begin + kRangeBlocks;
+  }
+  __device__ __forceinline__ int64_t tokens() const { return int64_t{sequence.context_tokens} + sequence.query_count; }
+};
+
 // Goes through all items in order, each warp taking some. All lanes call it together.
 class ItemWalk {
  public:

@@ -21,61 +21,6 @@ inline constexpr int kScoreTiles = kCacheBlockTokens / 8;  // of eight columns o
 __device__ __forceinline__ uint32_t b0(const uint4& v, int upper) { return upper == 0 ? v.x : v.z; }
 __device__ __forceinline__ uint32_t b1(const uint4& v, int upper) { return upper == 0 ? v.y : v.w; }
 
-// What a kernel knows of its cache: its type, where values lie, and the length of keys and of values, 64 or 128; 0: any.
-template <bool f16_, int planes_, bool values_in_keys_, int head_>
-struct CacheForm {
-  static constexpr bool f16 = f16_, values_in_keys = values_in_keys_;
-  static constexpr int planes = planes_, head = head_;
-};
-
-// Of a block of the cache in shared memory, by all threads: what lies behind a sequence's last token, of which the block has
-// `last`, is anybody's, and may be no number. rows: `count` rows of core matrices, of values or of the keys that values are.
-template <class Form>
-__device__ __forceinline__ void forget_values(uint4* rows, int head_dim, int count, int last) {
-  const auto keep = [&](int token) { return token < last ? 0xffffffffu : 0u; };
-  const auto keep_two = [&](int token) { return (token < last ? 0xffffu : 0u) | (token + 1 < last ? 0xffff0000u : 0u); };
-  for (int at = static_cast<int>(threadIdx.x); at < count; at += static_cast<int>(blockDim.x)) {
-    const uint4 v = rows[at];
-    if constexpr (Form::values_in_keys) {  // a row is a token's; the last fragments of keys may be half ones
-      const int whole = head_dim / 16 * 2 * Form::planes * kFragment / 8;
-      const int half = at < whole ? at / 32 % 2 : (at - whole) / 16 % 2;
-      const uint32_t mask = keep(half * 16 + (at < whole ? at / 16 : at / 8) % 2 * 8 + at % 8);
-      rows[at] = make_uint4(v.x & mask, v.y & mask, v.z & mask, v.w & mask);
-    } else {  // a row is an element's, of eight tokens
-      const int token = at / (count / 2) * 16 + at / 8 % 2 * 8;
-      rows[at] =
-          make_uint4(v.x & keep_two(token), v.y & keep_two(token + 2), v.z & keep_two(token + 4), v.w & keep_two(token + 6));
-    }
-  }
-}
-
-// What a block of threads works on: rows of one sequence by one kv head, and the blocks of the cache that they see, or those of
-// one range.
-struct BlockItem {
-  choral_sequence sequence;
-  int first_tile;
-  bool is_split;
-  int64_t split;
-  int64_t begin, end;  // blocks of the cache
-
-  __device__ __forceinline__ BlockItem(const Attention& a, const Item& item)
-      : sequence(item.share.sequence),
-        // The last rows see most: they begin.
-        first_tile(item.share.splits > 0 ? 0 : (item.share.items - 1 - item.index) * (a.item_rows / a.tile_rows)),
-        is_split(item.share.splits > 0),
-        split(item.split) {
-    const int first_row = first_tile * a.tile_rows, rows = min_of(a.item_rows, sequence.query_count - first_row);
-    const int64_t first = int64_t{sequence.context_tokens} + first_row;
-    begin = a.first_visible(first) / kCacheBlockTokens;
-    end = (first + rows - 1) / kCacheBlockTokens + 1;
-    if (!is_split) return;
-    const int64_t range_begin = int64_t{item.share.first_range + item.index} * kRangeBlocks;
-    begin = begin > range_begin ? begin : range_begin;
-    end = end < range_begin + kRangeBlocks ? end : range_begin + kRangeBlocks;
-  }
-  __device__ __forceinline__ int64_t tokens() const { return int64_t{sequence.context_tokens} + sequence.query_count; }
-};
-
 // Elements of q in shared memory: of `warps` warps together, A's core matrices of a step and a plane.
 template <int warps>
 __host__ __device__ constexpr int q_elements(int head_dim) {

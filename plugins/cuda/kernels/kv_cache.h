@@ -78,6 +78,34 @@ struct CacheView {
   }
 };
 
+// What a kernel knows of its cache: its type, where values lie, and the length of keys and of values, 64 or 128; 0: any.
+template <bool f16_, int planes_, bool values_in_keys_, int head_>
+struct CacheForm {
+  static constexpr bool f16 = f16_, values_in_keys = values_in_keys_;
+  static constexpr int planes = planes_, head = head_;
+};
+
+// Of a block of the cache in shared memory, by all threads: what lies behind a sequence's last token, of which the block has
+// `last`, is anybody's, and may be no number. rows: `count` rows of core matrices, of values or of the keys that values are.
+template <class Form>
+__device__ __forceinline__ void forget_values(uint4* rows, int head_dim, int count, int last) {
+  const auto keep = [&](int token) { return token < last ? 0xffffffffu : 0u; };
+  const auto keep_two = [&](int token) { return (token < last ? 0xffffu : 0u) | (token + 1 < last ? 0xffff0000u : 0u); };
+  for (int at = static_cast<int>(threadIdx.x); at < count; at += static_cast<int>(blockDim.x)) {
+    const uint4 v = rows[at];
+    if constexpr (Form::values_in_keys) {  // a row is a token's; the last fragments of keys may be half ones
+      const int whole = head_dim / 16 * 2 * Form::planes * kFragment / 8;
+      const int half = at < whole ? at / 32 % 2 : (at - whole) / 16 % 2;
+      const uint32_t mask = keep(half * 16 + (at < whole ? at / 16 : at / 8) % 2 * 8 + at % 8);
+      rows[at] = make_uint4(v.x & mask, v.y & mask, v.z & mask, v.w & mask);
+    } else {  // a row is an element's, of eight tokens
+      const int token = at / (count / 2) * 16 + at / 8 % 2 * 8;
+      rows[at] =
+          make_uint4(v.x & keep_two(token), v.y & keep_two(token + 2), v.z & keep_two(token + 4), v.w & keep_two(token + 6));
+    }
+  }
+}
+
 // A lane's share of a block's keys at their last step, which has eight columns; of 16 of the tokens.
 template <int planes>
 __device__ __forceinline__ uint4 last_key_fragment(const uint16_t* keys, int step, int half, int plane, int lane) {
