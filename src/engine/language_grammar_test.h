@@ -34,7 +34,7 @@ struct Language {
   }
 };
 
-inline std::atomic<int64_t> masks_filled = 0;
+inline std::atomic<int64_t> tokens_accepted = 0, masks_filled = 0;
 // Called with its place by each matcher that is not bounded before it accepts a token, on whichever thread; set before the engine
 // starts and reset behind its end.
 inline std::function<void(int place)> before_accept;
@@ -55,9 +55,13 @@ class LanguageMatcher : public text::GrammarMatcher {
     if (!is_bounded() && before_accept) before_accept(place_);
     if (!language_.allows(place_, token) || place_ == language_.refuses_at) return false;
     ++place_;
+    ++tokens_accepted;
     return true;
   }
-  void rollback(int32_t tokens) override { place_ -= tokens; }
+  void rollback(int32_t tokens) override {
+    place_ -= tokens;
+    tokens_accepted -= tokens;
+  }
   // The first one that it allows, as long as there is one.
   int32_t likely(std::span<int32_t> tokens) override {
     int32_t count = 0;
