@@ -108,7 +108,6 @@ Result<std::unique_ptr<GgufWriter>> GgufWriter::create(const std::filesystem::pa
   std::unique_ptr<GgufWriter> writer(new GgufWriter);
   CHORAL_TRY(writer->file_, NewFile::create(path));
   writer->tensors_ = std::move(tensors);
-  writer->skip_empty();
   CHORAL_RETURN_IF_ERROR(writer->file_->write(std::as_bytes(std::span(beginning.bytes))));
   return writer;
 }
@@ -121,13 +120,8 @@ Status GgufWriter::append(std::span<const std::byte> data) {
   if (static_cast<uint64_t>(given_) < size) return {};
   ++next_;
   given_ = 0;
-  skip_empty();
   constexpr std::byte kZeros[kAlignment] = {};
   return file_->write(std::span(kZeros).first(gguf_aligned(size) - size));
-}
-
-void GgufWriter::skip_empty() {
-  while (next_ < tensors_.size() && tensors_[next_].size_bytes() == 0) ++next_;
 }
 
 Status GgufWriter::finish() {

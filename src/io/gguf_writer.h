@@ -60,7 +60,6 @@ class GgufWriter {
 
  private:
   GgufWriter() = default;
-  void skip_empty();
 
   std::unique_ptr<NewFile> file_;
   std::vector<TensorToCome> tensors_;

@@ -198,7 +198,7 @@ class Facts {
 bool same(const ModelFact& a, const ModelFact& b) {
   constexpr double kRelative = 0x1p-21, kNothing = 1e-20;  // of frequencies that do not turn
   if (a.text != b.text) return false;
-  if (a.number == b.number) return true;
+  if (a.number == b.number || !std::isfinite(a.number) || !std::isfinite(b.number)) return a.number == b.number;
   return std::abs(a.number - b.number) <= kRelative * std::max(std::abs(a.number), std::abs(b.number)) + kNothing;
 }
 

@@ -185,6 +185,8 @@ TEST(GgufFamilies, WhatGgufCannotSayIsRefusedByItsName) {
     EXPECT_EQ(status.code(), Code::kUnsupported) << model;
     EXPECT_THAT(status.message(), HasSubstr(why)) << model;
   }
+  const std::string pooled = choral::testing::test_data("/pooled/");
+  EXPECT_THAT(write(pooled + "embedder", dir / "m.gguf", {}).message(), HasSubstr("written of models that give text"));
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 

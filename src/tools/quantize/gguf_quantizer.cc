@@ -4,6 +4,7 @@
 
 #include "base/cpu_level.h"
 #include "base/system_error.h"
+#include "io/model_class.h"
 #include "io/model_config.h"
 #include "platform/platform.h"
 #include "tools/quantize/gguf_keys.h"
@@ -82,6 +83,10 @@ Status GgufQuantizer::check_out() const {
 
 Status GgufQuantizer::plan() {
   CHORAL_TRY(const auto classes, model_.config.get_strings("architectures"));
+  if (io::model_class(classes.front()).kind != io::ClassKind::kText) {
+    return unsupported("{} is {}: GGUF files are written of models that give text (…ForCausalLM)",
+                       model_.config.path_of("architectures"), classes.front());
+  }
   CHORAL_TRY(const auto spec, OwnedSpec::read(model_.config));
   // llama.cpp has no architecture of Mistral's own: its equations are llama's.
   const std::string hf_class = classes.front() == "MistralForCausalLM" ? "LlamaForCausalLM" : classes.front();
