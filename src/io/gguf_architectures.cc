@@ -1,193 +1,16 @@
-// The architectures that are read from GGUF, and what their tensors are called.
+// The architectures that are read from GGUF.
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 
 #include "base/printable.h"
+#include "io/gguf_layer_names.h"
 #include "io/gguf_names.h"
 
 namespace choral::io {
 namespace {
 
-constexpr std::array<GgufRenaming, 3> kFourNorms{{{"post_attention_norm", "post_attention_layernorm"},
-                                                  {"ffn_norm", "pre_feedforward_layernorm"},
-                                                  {"post_ffw_norm", "post_feedforward_layernorm"}}};
-constexpr std::array<GgufRenaming, 2> kNormsAfter{
-    {{"post_attention_norm", "post_attention_layernorm"}, {"post_ffw_norm", "post_feedforward_layernorm"}}};
-constexpr std::array<GgufRenaming, 15> kGemma4{{{"post_attention_norm", "post_attention_layernorm"},
-                                                {"ffn_norm", "pre_feedforward_layernorm"},
-                                                {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
-                                                {"post_ffw_norm", "post_feedforward_layernorm"},
-                                                {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
-                                                {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
-                                                {"layer_output_scale.weight", "layer_scalar"},
-                                                {"inp_gate", "per_layer_input_gate"},
-                                                {"proj", "per_layer_projection"},
-                                                {"post_norm", "post_per_layer_input_norm"},
-                                                {"ffn_gate_inp", "router.proj"},
-                                                {"ffn_gate_inp.scale", "router.scale"},
-                                                {"ffn_gate_up_exps", "experts.*.gate_up_proj"},
-                                                {"ffn_down_exps", "experts.*.down_proj"},
-                                                {"ffn_down_exps.scale", "router.per_expert_scale"}}};
-constexpr std::array<GgufRenaming, 4> kExperts{{{"ffn_gate_inp", "mlp.gate"},
-                                                {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-                                                {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                                {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
-constexpr std::array<GgufRenaming, 8> kGatedSharedExpert{{{"ffn_gate_inp", "mlp.gate"},
-                                                          {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-                                                          {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                                          {"ffn_down_exps", "mlp.experts.*.down_proj"},
-                                                          {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-                                                          {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-                                                          {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-                                                          {"ffn_down_shexp", "mlp.shared_expert.down_proj"}}};
-constexpr std::array<GgufRenaming, 4> kExpertsOfMixtral{{{"ffn_gate_inp", "block_sparse_moe.gate"},
-                                                         {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
-                                                         {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
-                                                         {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}}};
-constexpr std::array<GgufRenaming, 10> kDeltaNets{{{"post_attention_norm", "post_attention_layernorm"},
-                                                   {"attn_qkv", "linear_attn.in_proj_qkv"},
-                                                   {"attn_gate", "linear_attn.in_proj_z"},
-                                                   {"ssm_alpha", "linear_attn.in_proj_a"},
-                                                   {"ssm_beta", "linear_attn.in_proj_b"},
-                                                   {"ssm_a", "linear_attn.A"},
-                                                   {"ssm_dt.bias", "linear_attn.dt_bias"},
-                                                   {"ssm_conv1d", "linear_attn.conv1d"},
-                                                   {"ssm_norm", "linear_attn.norm"},
-                                                   {"ssm_out", "linear_attn.out_proj"}}};
-constexpr std::array<GgufRenaming, 18> kDeltaNetsAndExperts{{kDeltaNets[0],
-                                                             kDeltaNets[1],
-                                                             kDeltaNets[2],
-                                                             kDeltaNets[3],
-                                                             kDeltaNets[4],
-                                                             kDeltaNets[5],
-                                                             kDeltaNets[6],
-                                                             kDeltaNets[7],
-                                                             kDeltaNets[8],
-                                                             kDeltaNets[9],
-                                                             kExperts[0],
-                                                             kExperts[1],
-                                                             kExperts[2],
-                                                             kExperts[3],
-                                                             {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-                                                             {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-                                                             {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-                                                             {"ffn_down_shexp", "mlp.shared_expert.down_proj"}}};
-// Qwen3-Next's, whose converter leaves b and a as they are, and left q, k, v and z so at first.
-constexpr std::array<GgufRenaming, 16> kDeltaNetsInTurns{{kDeltaNets[0],
-                                                          {"ssm_in", "linear_attn.in_proj_qkvz"},
-                                                          {"ssm_ba", "linear_attn.in_proj_ba"},
-                                                          kDeltaNets[5],
-                                                          kDeltaNets[6],
-                                                          kDeltaNets[7],
-                                                          kDeltaNets[8],
-                                                          kDeltaNets[9],
-                                                          kExperts[0],
-                                                          kExperts[1],
-                                                          kExperts[2],
-                                                          kExperts[3],
-                                                          kDeltaNetsAndExperts[14],
-                                                          kDeltaNetsAndExperts[15],
-                                                          kDeltaNetsAndExperts[16],
-                                                          kDeltaNetsAndExperts[17]}};
-constexpr std::array<GgufJoint, 1> kQkvzOfDeltaNets{
-    {{.hf = "linear_attn.in_proj_qkvz", .first = "attn_qkv", .second = "attn_gate", .turn = GgufJoint::Turn::kDeltaHead}}};
-constexpr std::array<GgufRenaming, 2> kMerged{{{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}}};
-constexpr std::array<GgufRenaming, 14> kLatent{{{"attn_q_a", "self_attn.q_a_proj"},
-                                                {"attn_q_a_norm", "self_attn.q_a_layernorm"},
-                                                {"attn_q_b", "self_attn.q_b_proj"},
-                                                {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
-                                                {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-                                                {"attn_kv_b", "self_attn.kv_b_proj"},
-                                                {"ffn_gate_inp", "mlp.gate"},
-                                                {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
-                                                {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-                                                {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                                {"ffn_down_exps", "mlp.experts.*.down_proj"},
-                                                {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                                {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                                {"ffn_down_shexp", "mlp.shared_experts.down_proj"}}};
-constexpr std::array<GgufRenaming, 9> kSharedExperts{{{"post_attention_norm", "post_attention_layernorm"},
-                                                      {"ffn_gate_inp", "mlp.gate"},
-                                                      {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
-                                                      {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-                                                      {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                                      {"ffn_down_exps", "mlp.experts.*.down_proj"},
-                                                      {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                                      {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                                      {"ffn_down_shexp", "mlp.shared_experts.down_proj"}}};
-constexpr std::array<GgufRenaming, 3> kOfGraniteMoe{{{"ffn_gate_inp", "block_sparse_moe.router"},
-                                                     {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
-                                                     {"ffn_down_shexp", "shared_mlp.output_linear"}}};
-constexpr std::array<GgufJoint, 2> kLinearsOfGraniteMoe{
-    {{.hf = "block_sparse_moe.experts.*.gate_up_proj",
-      .first = "ffn_gate_exps",
-      .second = "ffn_up_exps",
-      .turn = GgufJoint::Turn::kAll},
-     {.hf = "shared_mlp.input_linear", .first = "ffn_gate_shexp", .second = "ffn_up_shexp", .turn = GgufJoint::Turn::kAll}}};
-constexpr std::array<GgufRenaming, 10> kOfGraniteHybrid{{{"ssm_in", "mamba.in_proj"},
-                                                         {"ssm_conv1d", "mamba.conv1d"},
-                                                         {"ssm_dt.bias", "mamba.dt_bias"},
-                                                         {"ssm_a", "mamba.A"},
-                                                         {"ssm_d", "mamba.D"},
-                                                         {"ssm_norm", "mamba.norm"},
-                                                         {"ssm_out", "mamba.out_proj"},
-                                                         kOfGraniteMoe[0],
-                                                         kOfGraniteMoe[1],
-                                                         kOfGraniteMoe[2]}};
-constexpr std::array<GgufRenaming, 8> kOfGraniteHybridDense{{kOfGraniteHybrid[0],
-                                                             kOfGraniteHybrid[1],
-                                                             kOfGraniteHybrid[2],
-                                                             kOfGraniteHybrid[3],
-                                                             kOfGraniteHybrid[4],
-                                                             kOfGraniteHybrid[5],
-                                                             kOfGraniteHybrid[6],
-                                                             {"ffn_down", "shared_mlp.output_linear"}}};
-constexpr std::array<GgufJoint, 1> kInputLinear{
-    {{.hf = "shared_mlp.input_linear", .first = "ffn_gate", .second = "ffn_up", .turn = GgufJoint::Turn::kAll}}};
-constexpr std::array<GgufRenaming, 8> kOfLlama4{{{"ffn_gate_inp", "feed_forward.router"},
-                                                 {"ffn_down_exps", "feed_forward.experts.*.down_proj"},
-                                                 {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
-                                                 {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
-                                                 {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
-                                                 {"ffn_gate", "feed_forward.gate_proj"},
-                                                 {"ffn_up", "feed_forward.up_proj"},
-                                                 {"ffn_down", "feed_forward.down_proj"}}};
-constexpr std::array<GgufJoint, 1> kGateThenUpOfLlama4{{{.hf = "feed_forward.experts.*.gate_up_proj",
-                                                         .first = "ffn_gate_exps",
-                                                         .second = "ffn_up_exps",
-                                                         .turn = GgufJoint::Turn::kAll}}};
-constexpr std::array<GgufRenaming, 5> kExpertsOfMiniMax{{{"ffn_gate_inp", "block_sparse_moe.gate"},
-                                                         {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"},
-                                                         {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
-                                                         {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
-                                                         {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}}};
-constexpr std::array<GgufRenaming, 8> kExpertsOfErnie{{{"ffn_gate_inp", "mlp.gate"},
-                                                       {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"},
-                                                       {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-                                                       {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                                       {"ffn_down_exps", "mlp.experts.*.down_proj"},
-                                                       {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                                       {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                                       {"ffn_down_shexp", "mlp.shared_experts.down_proj"}}};
-constexpr std::array<GgufJoint, 1> kKeysAndValues{
-    {{.hf = "self_attn.kv_b_proj", .first = "attn_k_b", .second = "attn_v_b", .turn = GgufJoint::Turn::kLatentHead}}};
-constexpr std::array<GgufRenaming, 4> kSinks{{{"attn_sinks.weight", "self_attn.sinks"},
-                                              {"post_attention_norm", "post_attention_layernorm"},
-                                              {"ffn_gate_inp", "mlp.router"},
-                                              {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
-constexpr std::array<GgufJoint, 1> kGateAndUp{
-    {{.hf = "mlp.experts.*.gate_up_proj", .first = "ffn_gate_exps", .second = "ffn_up_exps"}}};
-constexpr std::array<GgufRenaming, 4> kMergedWithFourNorms{{{"post_attention_norm", "post_self_attn_layernorm"},
-                                                            {"ffn_norm", "post_attention_layernorm"},
-                                                            {"post_ffw_norm", "post_mlp_layernorm"},
-                                                            {"ffn_up", "mlp.gate_up_proj"}}};
-constexpr std::array<GgufRenaming, 1> kMergedGateUp{{{"ffn_up", "mlp.gate_up_proj"}}};
-constexpr std::array<GgufRenaming, 1> kSecondNorm{{{"post_attention_norm", "post_attention_layernorm"}}};
-constexpr std::array<GgufRenaming, 2> kTurnedHeadNorms{
-    {{"attn_q_norm", "self_attn.query_layernorm"}, {"attn_k_norm", "self_attn.key_layernorm"}}};
 constexpr GgufArchitecture kArchitectures[] = {
     {.name = "chatglm", .hf_class = "GlmForCausalLM", .model_type = "glm", .in_layer = kMergedGateUp},
     {.name = "cohere2", .hf_class = "Cohere2ForCausalLM", .model_type = "cohere2", .layer_norm = true},
@@ -386,37 +209,13 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file) {
   return *found;
 }
 
-Result<std::vector<int64_t>> gguf_kv_heads(const ConfigMap& metadata, std::string_view architecture, int64_t layers) {
-  const std::string key = fmt::format("{}.attention.head_count_kv", architecture);
-  CHORAL_TRY(auto heads, metadata.get_int_or_ints(key, {0, 1 << 24}));
-  if (heads.size() == 1) heads.resize(static_cast<size_t>(layers), heads.front());
-  if (std::ssize(heads) != layers) {
-    return corrupt("{} has {} numbers for {} layers", metadata.path_of(key), heads.size(), layers);
-  }
-  const int64_t most = heads.empty() ? 0 : *std::max_element(heads.begin(), heads.end());
-  for (const int64_t count : heads) {
-    if (count == 0 || count == most) continue;
-    return unsupported("{} has layers with {} and with {} key heads; all that have some are alike in models of this family",
-                       metadata.path_of(key), count, most);
-  }
-  if (most == 0) return corrupt("{}: no layer has a key head", metadata.path_of(key));
-  return heads;
-}
-
-Result<int64_t> gguf_key_heads(const ConfigMap& metadata, const GgufArchitecture& architecture, int64_t absent) {
-  if (!architecture.mamba2) {
-    return metadata.get_int_or(fmt::format("{}.attention.head_count_kv", architecture.name), absent, kPositive);
-  }
-  CHORAL_TRY(const int64_t layers, metadata.get_int(fmt::format("{}.block_count", architecture.name), {1, 4096}));
-  CHORAL_TRY(const auto heads, gguf_kv_heads(metadata, architecture.name, layers));
-  return *std::max_element(heads.begin(), heads.end());
-}
-
-std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class) {
+std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class, bool experts) {
+  const GgufArchitecture* found = nullptr;
   for (const auto& architecture : kArchitectures) {
-    if (architecture.hf_class == hf_class) return architecture;
+    if (architecture.hf_class != hf_class) continue;
+    if (found == nullptr || (architecture.experts == experts && found->experts != experts)) found = &architecture;
   }
-  return std::nullopt;
+  return found == nullptr ? std::nullopt : std::optional(*found);
 }
 
 bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class) {

@@ -102,17 +102,33 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
   return renamed_tensor(architecture, hf_name, kToGguf);
 }
 
+namespace {
+
+GgufJointNames names_of(const GgufJoint& joint, std::string_view number, std::string_view kind) {
+  const auto name = [&](std::string_view before, std::string_view stem) {
+    return fmt::format("{}{}.{}.{}", before, number, stem, kind);
+  };
+  return {&joint, name(kToHf.to_layer, joint.hf), name(kToHf.from_layer, joint.first), name(kToHf.from_layer, joint.second)};
+}
+
+}  // namespace
+
 std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architecture, std::string_view gguf_name) {
   const auto tensor = in_layer(gguf_name, kToHf.from_layer);
   const auto parts = tensor ? stem_and_kind(tensor->name) : std::nullopt;
   if (!parts) return std::nullopt;
   for (const GgufJoint& joint : architecture.joints) {
-    if (parts->first != joint.first && parts->first != joint.second) continue;
-    const auto name = [&](std::string_view before, std::string_view stem) {
-      return fmt::format("{}{}.{}.{}", before, tensor->number, stem, parts->second);
-    };
-    return GgufJointNames{&joint, name(kToHf.to_layer, joint.hf), name(kToHf.from_layer, joint.first),
-                          name(kToHf.from_layer, joint.second)};
+    if (parts->first == joint.first || parts->first == joint.second) return names_of(joint, tensor->number, parts->second);
+  }
+  return std::nullopt;
+}
+
+std::optional<GgufJointNames> gguf_joint_of(const GgufArchitecture& architecture, std::string_view hf_name) {
+  const auto tensor = in_layer(hf_name, kToHf.to_layer);
+  const auto parts = tensor ? stem_and_kind(tensor->name) : std::nullopt;
+  if (!parts) return std::nullopt;
+  for (const GgufJoint& joint : architecture.joints) {
+    if (parts->first == joint.hf) return names_of(joint, tensor->number, parts->second);
   }
   return std::nullopt;
 }

@@ -55,8 +55,9 @@ Result<GgufArchitecture> gguf_architecture(const GgufFile& file);
 // as llama too, so these two pass for each other.
 bool is_gguf_architecture_of(std::string_view name, std::string_view hf_class);
 
-// By which a model of the class `hf_class` is written; none: GGUF files of it are not read either.
-std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class);
+// By which a model of the class `hf_class` is written; none: GGUF files of it are not read either. `experts`: whether it has
+// some, where that tells two forms of a class apart.
+std::optional<GgufArchitecture> gguf_architecture_of(std::string_view hf_class, bool experts = false);
 
 // Sizes of a model, by both names; GGUF's follow the architecture: "llama.embedding_length".
 inline constexpr std::array<GgufRenaming, 4> kGgufSizes{{{"embedding_length", "hidden_size"},
@@ -82,6 +83,8 @@ struct GgufJointNames {
   std::string hf, first, second;
 };
 std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architecture, std::string_view gguf_name);
+// The same of a tensor that GGUF holds as two, by its Hugging Face name.
+std::optional<GgufJointNames> gguf_joint_of(const GgufArchitecture& architecture, std::string_view hf_name);
 // What a tensor of this Hugging Face name is more than Hugging Face's, in each element.
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name);
 

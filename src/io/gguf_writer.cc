@@ -25,9 +25,9 @@ void put_text(std::string& out, std::string_view text) {
   out.append(text);
 }
 
-uint64_t aligned(uint64_t size) { return ceil_div(size, kAlignment) * kAlignment; }
-
 }  // namespace
+
+uint64_t gguf_aligned(uint64_t size_bytes) { return ceil_div(size_bytes, kAlignment) * kAlignment; }
 
 void GgufMetadata::begin(std::string_view key, GgufValueType type) {
   put_text(bytes_, key);
@@ -76,8 +76,12 @@ void GgufMetadata::set_i32s(std::string_view key, std::span<const int32_t> value
   for (const int32_t value : values) put(bytes_, value);
 }
 
-Result<std::unique_ptr<GgufWriter>> GgufWriter::create(const std::filesystem::path& path, const GgufMetadata& metadata,
-                                                       std::vector<TensorToCome> tensors) {
+void GgufMetadata::set_bools(std::string_view key, const std::vector<bool>& values) {
+  begin_array(key, GgufValueType::kBool, values.size());
+  for (const bool value : values) put<uint8_t>(bytes_, value ? 1 : 0);
+}
+
+GgufBeginning gguf_beginning(const GgufMetadata& metadata, std::span<const TensorToCome> tensors) {
   std::string header = "GGUF";
   put(header, kVersion);
   put<uint64_t>(header, tensors.size());
@@ -91,35 +95,38 @@ Result<std::unique_ptr<GgufWriter>> GgufWriter::create(const std::filesystem::pa
     for (size_t i = dims.size(); i-- > 0;) put(header, static_cast<uint64_t>(dims[i]));
     put(header, ggml_from_dtype(tensor.dtype));
     put(header, offset);
-    offset += aligned(static_cast<uint64_t>(tensor.size_bytes()));
+    offset += gguf_aligned(static_cast<uint64_t>(tensor.size_bytes()));
   }
+  header.resize(gguf_aligned(header.size()));
+  const uint64_t size = header.size() + offset;
+  return {std::move(header), size};
+}
+
+Result<std::unique_ptr<GgufWriter>> GgufWriter::create(const std::filesystem::path& path, const GgufMetadata& metadata,
+                                                       std::vector<TensorToCome> tensors) {
+  const GgufBeginning beginning = gguf_beginning(metadata, tensors);
   std::unique_ptr<GgufWriter> writer(new GgufWriter);
   CHORAL_TRY(writer->file_, NewFile::create(path));
   writer->tensors_ = std::move(tensors);
-  CHORAL_RETURN_IF_ERROR(writer->file_->write(std::as_bytes(std::span(header))));
-  writer->written_ = header.size();
-  CHORAL_RETURN_IF_ERROR(writer->pad());
+  CHORAL_RETURN_IF_ERROR(writer->file_->write(std::as_bytes(std::span(beginning.bytes))));
   return writer;
 }
 
 Status GgufWriter::append(std::span<const std::byte> data) {
-  CHORAL_CHECK(next_ < tensors_.size() && std::ssize(data) == tensors_[next_].size_bytes(), "the next tensor, whole");
-  ++next_;
-  written_ += data.size();
+  CHORAL_CHECK(next_ < tensors_.size() && given_ + std::ssize(data) <= tensors_[next_].size_bytes(), "of the next tensor");
   CHORAL_RETURN_IF_ERROR(file_->write(data));
-  return pad();
+  given_ += std::ssize(data);
+  const auto size = static_cast<uint64_t>(tensors_[next_].size_bytes());
+  if (static_cast<uint64_t>(given_) < size) return {};
+  ++next_;
+  given_ = 0;
+  constexpr std::byte kZeros[kAlignment] = {};
+  return file_->write(std::span(kZeros).first(gguf_aligned(size) - size));
 }
 
 Status GgufWriter::finish() {
   CHORAL_CHECK(next_ == tensors_.size(), "every tensor was given");
   return file_->finish();
-}
-
-Status GgufWriter::pad() {
-  constexpr std::byte kZeros[kAlignment] = {};
-  const uint64_t missing = aligned(written_) - written_;
-  written_ += missing;
-  return file_->write(std::span(kZeros).first(missing));
 }
 
 }  // namespace choral::io

@@ -26,6 +26,7 @@ class GgufMetadata {
   void set_strings(std::string_view key, std::span<const std::string> values);
   void set_f32s(std::string_view key, std::span<const float> values);
   void set_i32s(std::string_view key, std::span<const int32_t> values);
+  void set_bools(std::string_view key, const std::vector<bool>& values);
 
   uint64_t count() const { return count_; }
   const std::string& bytes() const { return bytes_; }
@@ -38,24 +39,32 @@ class GgufMetadata {
   uint64_t count_ = 0;
 };
 
+// What stands before the data, up to the first tensor, and how long the whole file is.
+struct GgufBeginning {
+  std::string bytes;
+  uint64_t file_bytes = 0;
+};
+// How many bytes of the file a tensor of `size_bytes` has.
+uint64_t gguf_aligned(uint64_t size_bytes);
+GgufBeginning gguf_beginning(const GgufMetadata& metadata, std::span<const TensorToCome> tensors);
+
 class GgufWriter {
  public:
   static Result<std::unique_ptr<GgufWriter>> create(const std::filesystem::path& path, const GgufMetadata& metadata,
                                                     std::vector<TensorToCome> tensors);
 
-  // All of the next tensor.
+  // What follows of the data: of one tensor at a time, which may come in pieces.
   Status append(std::span<const std::byte> data);
   // Once every tensor was given.
   Status finish();
 
  private:
   GgufWriter() = default;
-  Status pad();
 
   std::unique_ptr<NewFile> file_;
   std::vector<TensorToCome> tensors_;
   size_t next_ = 0;
-  uint64_t written_ = 0;
+  int64_t given_ = 0;  // bytes of the next tensor
 };
 
 }  // namespace choral::io

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "io/gguf_names.h"
+#include "io/mapped_file.h"
 #include "io/model_config.h"
 #include "support/temp_dir.h"
 
@@ -36,6 +37,7 @@ TEST(GgufWriter, ValuesAndTensorsAreReadBack) {
   metadata.set_strings("a.names", std::vector<std::string>{"ä", "", "c"});
   metadata.set_f32s("a.floats", std::vector{1.5f, -2.0f});
   metadata.set_i32s("a.ints", std::vector{-1, 7});
+  metadata.set_bools("a.flags", {true, false, true});
   // The first one ends where none may begin.
   const std::vector<TensorToCome> tensors{
       {"odd", DType::kF32, {3}}, {"blocks", DType::kQ8_0, {2, 64}}, {"half", DType::kF16, {3, 5}}};
@@ -51,12 +53,38 @@ TEST(GgufWriter, ValuesAndTensorsAreReadBack) {
   EXPECT_THAT(*read.get_strings("a.names"), ElementsAre("ä", "", "c"));
   EXPECT_THAT(*read.get_doubles("a.floats"), ElementsAre(1.5, -2.0));
   EXPECT_THAT(*read.get_ints("a.ints"), ElementsAre(-1, 7));
+  EXPECT_EQ(read.find("a.flags")->to_json(), "[true, false, true]");
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto view = *(*file)->find(tensors[i].name);
     EXPECT_EQ(view.dtype, tensors[i].dtype);
     EXPECT_EQ(view.shape, tensors[i].shape);
     for (int64_t b = 0; b < view.size_bytes(); ++b) ASSERT_EQ(view.data[b], std::byte(i + 1));
   }
+}
+
+// A tensor may come in pieces; the beginning is known before anything is written.
+TEST(GgufWriter, PiecesMakeTheFileThatWholesMake) {
+  const choral::testing::TempDir dir;
+  GgufMetadata metadata;
+  metadata.set_string("general.architecture", "llama");
+  const std::vector<TensorToCome> tensors{{"a", DType::kF32, {3}}, {"b", DType::kF16, {3, 5}}};
+  ASSERT_TRUE(write(dir / "whole.gguf", metadata, tensors).ok());
+  auto writer = *GgufWriter::create(dir / "pieces.gguf", metadata, tensors);
+  for (const auto& [value, sizes] : {std::pair(1, std::vector{4, 8}), std::pair(2, std::vector{2, 20, 8})}) {
+    for (const int size : sizes) {
+      ASSERT_TRUE(writer->append(std::vector<std::byte>(static_cast<size_t>(size), std::byte(value))).ok());
+    }
+  }
+  ASSERT_TRUE(writer->finish().ok());
+  const auto whole = *GgufFile::open(dir / "whole.gguf"), pieces = *GgufFile::open(dir / "pieces.gguf");
+  for (const char* name : {"a", "b"}) {
+    const auto x = *whole->find(name), y = *pieces->find(name);
+    EXPECT_EQ(std::memcmp(x.data, y.data, static_cast<size_t>(x.size_bytes())), 0) << name;
+  }
+  const auto beginning = gguf_beginning(metadata, tensors);
+  EXPECT_EQ(beginning.file_bytes, std::filesystem::file_size(dir / "pieces.gguf"));
+  EXPECT_EQ(*read_whole_file(dir / "pieces.gguf", 1 << 20),
+            beginning.bytes + std::string(12, 1) + std::string(20, 0) + std::string(30, 2) + std::string(2, 0));
 }
 
 TEST(GgufWriter, NothingStaysOfWhatIsNotFinished) {
@@ -103,6 +131,13 @@ TEST(GgufNames, GemmasNormsHaveNamesOfTheirOwn) {
   EXPECT_EQ(gguf_added(architecture("Qwen3ForCausalLM"), "model.norm.weight"), 0.0F);
 }
 
+TEST(GgufNames, ExpertsTellTheFormsOfAClassApart) {
+  EXPECT_FALSE(gguf_architecture_of("GraniteMoeHybridForCausalLM")->experts);
+  EXPECT_TRUE(gguf_architecture_of("GraniteMoeHybridForCausalLM", true)->experts);
+  EXPECT_TRUE(gguf_architecture_of("MixtralForCausalLM")->experts);  // which has one form alone
+  EXPECT_FALSE(gguf_architecture_of("Mistral4ForCausalLM"));
+}
+
 TEST(GgufNames, TensorsOfAllExpertsHaveAStarForTheNumber) {
   EXPECT_EQ(hf_tensor_name(architecture("Qwen3MoeForCausalLM"), "blk.3.ffn_up_exps.weight"),
             "model.layers.3.mlp.experts.*.up_proj.weight");
@@ -130,6 +165,12 @@ TEST(GgufNames, PartsOfOneTensorKnowEachOther) {
   EXPECT_EQ(names->first, "blk.7.ffn_gate_exps.bias");
   EXPECT_EQ(names->second, "blk.7.ffn_up_exps.bias");
   EXPECT_TRUE(gguf_joint_names(architecture("DeepseekV2ForCausalLM"), "blk.0.attn_k_b.weight"));
+  const auto back = gguf_joint_of(architecture("GptOssForCausalLM"), names->hf);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->joint, names->joint);
+  EXPECT_EQ(back->first, names->first);
+  EXPECT_EQ(back->second, names->second);
+  EXPECT_FALSE(gguf_joint_of(architecture("GptOssForCausalLM"), "model.layers.7.mlp.experts.*.down_proj.bias"));
   for (const char* other : {"blk.0.attn_kv_b.weight", "blk.x.attn_k_b.weight", "attn_k_b.weight", "blk.0.attn_k_b.scale"}) {
     EXPECT_FALSE(gguf_joint_names(architecture("DeepseekV2ForCausalLM"), other)) << other;
   }

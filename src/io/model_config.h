@@ -34,10 +34,7 @@ Result<ConfigMap> normalise_model_config(const ConfigMap& config);
 // {"rope_type": "freq_factors", "freq_factors": [head_dim/2 numbers]}: frequency i is divided by factor i.
 Result<ConfigMap> model_config_from_gguf(const GgufFile& file);
 Result<ConfigMap> generation_config_from_gguf(const GgufFile& file);  // bos, eos (a list with the ends of turns), pad, sampling
-// The way back: what a GGUF file of a model of `config` says of its shape, by the architecture's keys. kUnsupported, by the key
-// of config.json, where GGUF or its readers have no word for it. rope_scaling of type llama3 is not said here: it becomes a
-// tensor, rope_freqs.weight.
-Result<GgufMetadata> gguf_metadata_of(const ConfigMap& config);
+// The way back, of the sampling.
 Status put_gguf_sampling(const ConfigMap& generation_config, GgufMetadata& out);
 
 }  // namespace choral::io

@@ -162,6 +162,7 @@ class DecoderModel : public Model {
   }
 
   const Status& status() const { return status_; }
+  ModelSpec spec() const override { return &spec_; }
   std::vector<layers::KvShape> kv_shapes() const override {
     std::vector<layers::KvShape> shapes;
     for (const auto* block : keeping_keys_) shapes.push_back(block->kv_shape());

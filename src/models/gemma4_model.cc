@@ -148,6 +148,7 @@ class Gemma4Model : public Model {
   }
 
   const Status& status() const { return status_; }
+  ModelSpec spec() const override { return &spec_; }
   std::vector<layers::KvShape> kv_shapes() const override {
     std::vector<layers::KvShape> shapes;
     for (int64_t i = 0; i < spec_.kv_layers; ++i) shapes.push_back(layers_[i].attention->kv_shape());

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "io/config_map.h"
@@ -22,9 +23,16 @@ struct Head {
   int64_t classes = 0;  // of kClasses
 };
 
+struct DecoderSpec;
+struct Gemma4Spec;
+// What a model was made of; lives as long as the model.
+using ModelSpec = std::variant<const DecoderSpec*, const Gemma4Spec*>;
+
 class Model {
  public:
   virtual ~Model() = default;
+
+  virtual ModelSpec spec() const = 0;
 
   virtual std::vector<layers::KvShape> kv_shapes() const = 0;  // of each layer that has keys and values of its own
   virtual std::vector<layers::StateShape> state_shapes() const { return {}; }  // of each that keeps a state

@@ -13,7 +13,7 @@ namespace {
 
 // What tokenizer.json says of normalizer and pre-tokenizer in GGUF's terms; nothing: it says something else.
 struct Stages {
-  std::vector<std::string_view> splits;
+  std::vector<std::string> splits;
   bool single_digits = false, bytes = false, gpt2_pattern = false, nfc = false, ignore_merges = false;
 
   bool operator==(const GgufPreTokenizer& kind) const {
@@ -39,6 +39,17 @@ Result<std::vector<JsonFields>> steps_of(const JsonFields& root, std::string_vie
   return steps;
 }
 
+// DeepSeek's files write a quotation mark as \", which is the same.
+std::string without_escaped_quotes(std::string_view regex) {
+  std::string out;
+  for (size_t i = 0; i < regex.size(); ++i) {
+    if (regex.substr(i, 2) == "\\\"") continue;
+    out += regex[i];
+    if (regex[i] == '\\' && i + 1 < regex.size()) out += regex[++i];
+  }
+  return out;
+}
+
 // Null where a step is none of those that GGUF's names stand for.
 Result<std::optional<Stages>> byte_level_stages(const JsonFields& root, const JsonFields& model) {
   const std::optional<Stages> none;
@@ -61,7 +72,7 @@ Result<std::optional<Stages>> byte_level_stages(const JsonFields& root, const Js
       CHORAL_TRY(const JsonFields how, JsonFields::of(pattern, "pattern"));
       if (behavior != "Isolated" || invert || !how.find("Regex") || stages.single_digits) return none;
       CHORAL_TRY(const auto regex, how.string("Regex"));
-      stages.splits.push_back(regex);
+      stages.splits.push_back(without_escaped_quotes(regex));
     } else if (type == "Digits") {
       CHORAL_TRY(stages.single_digits, step.boolean_or("individual_digits", false));
       if (!stages.single_digits) return none;
@@ -77,11 +88,26 @@ Result<std::optional<Stages>> byte_level_stages(const JsonFields& root, const Js
   return stages.bytes ? std::optional(stages) : none;
 }
 
+// Gemma's splits at spaces, of which its normalizer leaves none.
+Result<bool> splits_nothing(const JsonFields& root) {
+  CHORAL_TRY(const auto steps, steps_of(root, "pre_tokenizer", "pretokenizers"));
+  for (const JsonFields& step : steps) {
+    CHORAL_TRY(const auto type, step.string("type"));
+    if (type != "Split") return false;
+    CHORAL_TRY(const JsonElement pattern, step.require("pattern"));
+    CHORAL_TRY(const JsonFields how, JsonFields::of(pattern, "pattern"));
+    CHORAL_TRY(const auto text, how.string_or("String", ""));
+    if (text != " ") return false;
+  }
+  return true;
+}
+
 // "▁" put before a text and in place of its spaces, by the normalizer: what GGUF's model "llama" does.
 Result<bool> is_sentence_piece(const JsonFields& root, const JsonFields& model) {
   CHORAL_TRY(const bool byte_fallback, model.boolean_or("byte_fallback", false));
   CHORAL_TRY(const auto normalizers, steps_of(root, "normalizer", "normalizers"));
-  if (!byte_fallback || root.find("pre_tokenizer") || normalizers.empty()) return false;
+  CHORAL_TRY(const bool whole, splits_nothing(root));
+  if (!byte_fallback || !whole || normalizers.empty()) return false;
   CHORAL_TRY(const auto last, normalizers.back().string("type"));
   if (last != "Replace" || normalizers.size() > 2) return false;
   CHORAL_TRY(const auto content, normalizers.back().string("content"));
@@ -180,7 +206,16 @@ class Translation {
     CHORAL_TRY(const auto said, merges_by_score(out_, vocabulary));
     CHORAL_TRY(const auto wanted, find_merges(vocabulary, merges));
     if (said == wanted) return {};
+    if (!*out_.add_space_prefix) return by_merges(merges);
     return unsupported("the merges of tokenizer.json follow no scores of tokens, which is how GGUF says their order");
+  }
+
+  // The same stages with the merges listed, as Gemma 4's files have them.
+  Status by_merges(std::span<const TextPair> merges) {
+    out_.model = "gemma4";
+    out_.scores.clear();
+    for (const auto& [left, right] : merges) out_.merges.push_back(fmt::format("{} {}", left, right));
+    return {};
   }
 
   static bool is_byte(std::string_view token) { return token.size() == 6 && token.starts_with("<0x") && token.ends_with('>'); }

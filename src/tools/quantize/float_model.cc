@@ -48,12 +48,6 @@ Result<FloatModel> FloatModel::open(const QuantizeOptions& options, const quant:
       return corrupt("tensor {}.weight is {}, but the layer is [{}, {}]", layer.name, weight.view.shape.to_string(), layer.rows,
                      layer.k);
     }
-    if (weight.transposed || !weight.parts.empty()) {
-      return unsupported(
-          "tensor {}.weight has no place of its own in its file, whose tensors are not taken apart here; load the model with "
-          "--quantization instead",
-          layer.name);
-    }
     if (!is_float(weight.view.dtype)) {
       return unsupported("tensor {}.weight is stored as {}; weights of float32, float16 and bfloat16 are quantised", layer.name,
                          dtype_name(weight.view.dtype));

@@ -87,7 +87,7 @@ Result<std::vector<LinearLayer>> find_linear_layers(const io::ConfigMap& config,
         recorder.mark_row_parallel(spec.prefix);
         return layer;
       })));
-  CHORAL_RETURN_IF_ERROR(models::make_model(config, {*session, recorder, {}, overrides}).status());
+  CHORAL_RETURN_IF_ERROR(models::make_model(config, {*session, recorder, {}, overrides, /*max_model_len=*/1}).status());
   return recorder.layers();
 }
 

@@ -121,16 +121,21 @@ Status Quantizer::check_out() const {
 Status Quantizer::plan_tensors() {
   for (const std::string& name : model_.checkpoint->names()) {
     if (io::is_of_dense_stage(name)) continue;  // in a file of its own, which goes along
+    CHORAL_TRY(const auto tensor, model_.checkpoint->find(name));
+    if (tensor.transposed || !tensor.parts.empty()) {
+      return unsupported(
+          "tensor {} has no place of its own in its file, whose tensors are not taken apart here; load the model with "
+          "--quantization instead, or write --format gguf",
+          name);
+    }
     const LinearLayer* layer = model_.quantised_layer(name);
     if (layer == nullptr) {
-      CHORAL_TRY(const auto tensor, model_.checkpoint->find(name));
       tensors_.push_back({name, tensor.view.dtype, tensor.view.shape});
       types_.emplace(name, "FLOAT");
       continue;
     }
     types_.emplace(name, scheme_->label);
-    CHORAL_TRY(const auto weight, model_.checkpoint->find(name));
-    for (const auto& part : scheme_->parts(*scheme_, to_write(*layer, weight.view))) {
+    for (const auto& part : scheme_->parts(*scheme_, to_write(*layer, tensor.view))) {
       tensors_.push_back({layer->name + "." + part.name, part.dtype, part.shape});
       types_.insert_or_assign(tensors_.back().name, scheme_->label);
     }
