@@ -70,10 +70,9 @@ TEST(ModelEquations, EachNumberCounts) {
       {"moe.gating.routed_scaling", [](auto& d, auto&) { d.moe->gating.routed_scaling = 2.5F; }},
       {"moe.gating.group_score", [](auto& d, auto&) { d.moe->gating.group_score = kernels::GroupScore::kTopTwoSum; }},
       {"moe.swiglu.limit", [](auto& d, auto&) { d.moe->swiglu->limit = 6; }},
-      {"moe.layers.0", [](auto& d, auto&) { d.moe->layers[0] = true; }},
+      {"moe.layers.1", [](auto& d, auto&) { d.moe->layers[1] = false; }},
       {"moe.names.down", [](auto& d, auto&) { d.moe->names.down = "w2"; }},
       {"moe.shared_gate", [](auto& d, auto&) { d.moe->shared_gate = true; }},
-      {"latent.q_rank", [](auto& d, auto&) { d.latent = LatentSpec(); }},
       {"delta_net.value_dim", [](auto& d, auto&) { d.delta_net->layer.value_dim = 1; }},
       {"delta_net.layers.0", [](auto& d, auto&) { d.delta_net->layers[0] = true; }},
       {"mamba2.most_step", [](auto& d, auto&) { d.mamba2->layer.most_step = 1; }},
@@ -109,6 +108,16 @@ TEST(ModelEquations, HeadsCount) {
     ASSERT_TRUE(difference);
     EXPECT_EQ(difference->name, name);
   }
+}
+
+TEST(ModelEquations, LatentsCount) {
+  DecoderSpec spec = whole_spec().decoder;
+  spec.latent = LatentSpec{.q_rank = 8, .kv_rank = 16, .nope_dim = 4, .rope_dim = 4, .value_dim = 8};
+  DecoderSpec changed = spec;
+  changed.kv_heads = 1;  // which latents take the place of
+  EXPECT_FALSE(first_difference(facts(&spec), facts(&changed)));
+  changed.latent->value_dim = 4;
+  EXPECT_EQ(first_difference(facts(&spec), facts(&changed))->name, "latent.value_dim");
 }
 
 TEST(ModelEquations, FormsOfOneRotationAreOne) {
