@@ -10,6 +10,7 @@
 
 #include "engine/tiny_model_test.h"
 #include "io/checkpoint.h"
+#include "io/dense_stages.h"
 #include "io/safetensors_writer.h"
 #include "kernels/quant/dequantise.h"
 #include "kernels/quant/quantise_blocks.h"
@@ -82,12 +83,13 @@ std::vector<Family> families() {
 // A tiny model's folder, whose matrices have rows that blocks of eight bits hold exactly, as float32.
 class ExactModel {
  public:
-  explicit ExactModel(const Family& family) {
-    const fs::path model = tiny_options("tiny-" + family.model).model;
+  explicit ExactModel(const Family& family) : ExactModel(tiny_options("tiny-" + family.model).model, family) {}
+  ExactModel(const fs::path& model, const Family& family) {
     const auto source = *io::Checkpoint::open(model);
     std::deque<Tensor> tensors;
     std::vector<io::TensorToWrite> all;
     for (const auto& name : source->names()) {
+      if (io::is_of_dense_stage(name)) continue;  // in a file of its own
       const auto stored = *source->find(name);
       Tensor memory;
       const auto view = *quant::as_rows(*cpu_, stored, memory);
@@ -110,6 +112,9 @@ class ExactModel {
     folder_.write("config.json", config.dump());
     const fs::path tokenizer = family.has_tokenizer_of_its_own ? fs::path(tiny_options("tiny-granite").model) : model;
     for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) fs::copy(tokenizer / file, folder_.path());
+    for (const char* stage : {"modules.json", "1_Pooling", "2_Dense", "3_Dense"}) {
+      if (fs::exists(model / stage)) fs::copy(model / stage, folder_.path() / stage, fs::copy_options::recursive);
+    }
   }
   std::string path() const { return folder_.path().string(); }
 
@@ -185,9 +190,49 @@ TEST(GgufFamilies, WhatGgufCannotSayIsRefusedByItsName) {
     EXPECT_EQ(status.code(), Code::kUnsupported) << model;
     EXPECT_THAT(status.message(), HasSubstr(why)) << model;
   }
-  const std::string pooled = choral::testing::test_data("/pooled/");
-  EXPECT_THAT(write(pooled + "embedder", dir / "m.gguf", {}).message(), HasSubstr("written of models that give text"));
+  const auto reranker = choral::testing::test_data("/pooled/reranker");
+  EXPECT_THAT(write(reranker, dir / "m.gguf", {}).message(), HasSubstr("LlamaForSequenceClassification: GGUF has no"));
   EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+// Without the last of the stages that modules.json lists.
+void drop_last_stage(const fs::path& model) {
+  std::ifstream in(model / "modules.json");
+  auto stages = Json::parse(in);
+  std::erase_if(stages.get_ref<Json::array_t&>(), [](const Json& stage) { return stage["path"] == "3_Dense"; });
+  std::ofstream(model / "modules.json") << stages;
+}
+
+// By the mean of hidden states that see each other, before a dense layer; and by the last one.
+TEST(GgufFamilies, EmbeddersGiveTheFoldersVectors) {
+  const char* const windows = R"({"layer_types": ["sliding_attention", "sliding_attention", "sliding_attention"]})";  // one a six
+  for (const auto& [name, changes] : {std::pair("embedder", windows), std::pair("last_token", "{}")}) {
+    SCOPED_TRACE(name);
+    const ExactModel model(choral::testing::test_data(std::string("/pooled/") + name), Family{name, changes});
+    const choral::testing::TempDir dir;
+    if (name == std::string("embedder")) {
+      EXPECT_THAT(write(model.path(), dir / "m.gguf", {}).message(), HasSubstr("its embedding_layers.1.bias is 1"));
+      drop_last_stage(model.path());
+    }
+    const auto written = write(model.path(), dir / "m.gguf", {});
+    ASSERT_TRUE(written.ok()) << written.to_string();
+    const auto vector_of = [](const std::string& path) {
+      EngineOptions options = tiny_options();
+      options.model = path;
+      options.dtype = options.kv_cache_dtype = "float32";
+      const auto llm = engine::load_or_die(options);
+      if (llm == nullptr) return std::vector<float>();
+      Request request{.prompt_token_ids = engine::random_prompt(30, 3)};
+      request.embedding = true;
+      const auto answer = llm->generate({request}).front();
+      EXPECT_TRUE(answer.status.ok()) << answer.status.to_string();
+      return answer.embedding;
+    };
+    const auto wanted = vector_of(model.path()), found = vector_of(dir / "m.gguf");
+    ASSERT_GE(wanted.size(), 32u);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 1e-5) << i;
+  }
 }
 
 // A model that is added to tests/data is written, or said here not to be.

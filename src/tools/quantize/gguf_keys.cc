@@ -115,7 +115,7 @@ class Keys {
     const auto& windows = spec_.sliding_window;
     const int64_t most = *std::max_element(windows.begin(), windows.end());
     if (most == 0) return;
-    set("attention.sliding_window", most);
+    set("attention.sliding_window", spec_.sees_later ? 2 * (most - 1) : most);  // half of it to each side, and the token
     if (std::all_of(windows.begin(), windows.end(), [](int64_t window) { return window > 0; })) return;
     std::vector<bool> pattern;
     for (int64_t i = 0; i < spec_.layers; ++i) pattern.push_back(is_windowed(i));

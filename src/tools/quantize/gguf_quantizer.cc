@@ -4,6 +4,7 @@
 
 #include "base/cpu_level.h"
 #include "base/system_error.h"
+#include "engine/pooling.h"
 #include "io/model_class.h"
 #include "io/model_config.h"
 #include "platform/platform.h"
@@ -26,6 +27,25 @@ uint32_t file_type(DType type) {
     case DType::kQ4_1: return 3;
     default: return 7;
   }
+}
+
+// None: of this class no file is read.
+std::optional<io::GgufArchitecture> architecture_of(const std::string& name, bool experts) {
+  const auto [family, kind] = io::model_class(name);
+  if (kind == io::ClassKind::kClasses) return std::nullopt;
+  // llama.cpp has no architecture of Mistral's own: its equations are llama's.
+  if (family == "Mistral") return io::gguf_architecture_of("LlamaForCausalLM", experts);
+  if (const auto own = io::gguf_architecture_of(name, experts)) return own;
+  return kind == io::ClassKind::kNoHead ? io::gguf_architecture_of(fmt::format("{}ForCausalLM", family), experts) : std::nullopt;
+}
+
+// How a model for embeddings makes one of its hidden states.
+Status add_pooling(const FloatModel& model, const io::GgufArchitecture& architecture, io::GgufMetadata& metadata) {
+  constexpr uint32_t kMean = 1, kLast = 3;
+  CHORAL_TRY(const auto form, engine::read_pooling(model.location.directory, model.config));
+  if (!form.may_be_cut) return {};
+  metadata.set_u32(fmt::format("{}.pooling_type", architecture.name), form.pooling == engine::Pooling::kMean ? kMean : kLast);
+  return {};
 }
 
 class GgufQuantizer : public CheckpointQuantizer {
@@ -83,20 +103,15 @@ Status GgufQuantizer::check_out() const {
 
 Status GgufQuantizer::plan() {
   CHORAL_TRY(const auto classes, model_.config.get_strings("architectures"));
-  if (io::model_class(classes.front()).kind != io::ClassKind::kText) {
-    return unsupported("{} is {}: GGUF files are written of models that give text (…ForCausalLM)",
-                       model_.config.path_of("architectures"), classes.front());
-  }
   CHORAL_TRY(const auto spec, OwnedSpec::read(model_.config));
-  // llama.cpp has no architecture of Mistral's own: its equations are llama's.
-  const std::string hf_class = classes.front() == "MistralForCausalLM" ? "LlamaForCausalLM" : classes.front();
-  const auto architecture = io::gguf_architecture_of(hf_class, spec.decoder().moe.has_value());
+  const auto architecture = architecture_of(classes.front(), spec.decoder().moe.has_value());
   if (!architecture) {
     return unsupported("{} is {}: GGUF has no architecture for it; use the folder as it is, or another format",
-                       model_.config.path_of("architectures"), hf_class);
+                       model_.config.path_of("architectures"), classes.front());
   }
   CHORAL_TRY(const int64_t context, model_.config.get_int("max_position_embeddings", io::kPositive));
   CHORAL_TRY(keys_, gguf_keys(spec.view(), *architecture, context));
+  CHORAL_RETURN_IF_ERROR(add_pooling(model_, *architecture, keys_.metadata));
   CHORAL_TRY(plans_, plan_gguf_tensors(model_, spec.decoder(), *architecture, scheme_->codes));
   for (const auto& [name, values] : keys_.factors) tensors_.push_back({name, DType::kF32, {std::ssize(values)}});
   std::vector<std::string> sources;

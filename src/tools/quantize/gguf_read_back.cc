@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/system_error.h"
+#include "engine/pooling.h"
 #include "io/gguf.h"
 #include "io/model_config.h"
 #include "models/model_equations.h"
@@ -63,6 +64,14 @@ Status check_known(const io::ConfigMap& config) {
   return {};
 }
 
+Status check_pooling(const FloatModel& model, const io::ConfigMap& read) {
+  CHORAL_TRY(const auto form, engine::read_pooling(model.location.directory, model.config));
+  CHORAL_TRY(const auto found, engine::read_pooling({}, read));
+  if (form.pooling == found.pooling && form.may_be_cut == found.may_be_cut && form.dimensions.empty()) return {};
+  return unsupported("{}: how its embeddings are made{} is more than GGUF can say", model.location.directory.string(),
+                     form.dimensions.empty() ? "" : ", and to which sizes they may be cut (matryoshka_dimensions),");
+}
+
 // Every tensor has come, in the shape that it had.
 Status check_tensors(const FloatModel& model, const io::Checkpoint& read, std::span<const std::string> written) {
   for (const std::string& source : written) {
@@ -87,6 +96,10 @@ Result<OwnedSpec> OwnedSpec::read(const io::ConfigMap& config) {
   CHORAL_TRY(const auto model, models::make_model(config, {*session, *floats, ops, overrides, /*max_model_len=*/1}));
   OwnedSpec out;
   std::visit([&](const auto* spec) { out.spec_ = *spec; }, model->spec());
+  // Files of a model without a head have none either: to their readers it is the embedding.
+  if (auto* decoder = std::get_if<models::DecoderSpec>(&out.spec_);
+      decoder != nullptr && model->head().kind == models::HeadKind::kNone)
+    decoder->tie_word_embeddings = true;
   return out;
 }
 
@@ -113,6 +126,7 @@ Status check_read_back(const FloatModel& model, const OwnedSpec& spec, const Ggu
         "{}: GGUF files of this family have no word for what this model is: its {} is {}, and readers would take it for {}",
         model.config.source(), other->name, other->first, other->second);
   }
+  CHORAL_RETURN_IF_ERROR(check_pooling(model, config));
   CHORAL_TRY(const int64_t context, model.config.get_int("max_position_embeddings", io::kPositive));
   CHORAL_TRY(const int64_t read_context, config.get_int("max_position_embeddings", io::kPositive));
   CHORAL_CHECK(context == read_context, "every architecture has a key for the context's length");
