@@ -30,10 +30,10 @@ __global__ void __launch_bounds__(warpgroups* kWarpgroup, 3 - warpgroups) attent
   auto* shared = shared_memory<unsigned char>();
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup;
   auto* q = reinterpret_cast<uint16_t*>(shared) + warpgroup * Shape::kQElements;
-  const uint32_t q_address = shared_address(q), stages = shared_address(shared) + Shape::kQBytes;
-  const uint32_t barriers = stages + kStages * Shape::kStageBytes;
+  const uint32_t q_address = shared_address(q), barriers = shared_address(shared) + Shape::kQBytes + kStages * Shape::kStageBytes;
   // Blocks of the cache are counted over all items.
-  const auto keys_of = [&](int n) { return stages + n % kStages * Shape::kStageBytes; };
+  const auto stage_of = [&](int n) { return shared + Shape::kQBytes + n % kStages * Shape::kStageBytes; };
+  const auto keys_of = [&](int n) { return shared_address(stage_of(n)); };
   const auto there = [&](int n) { return barriers + n % kStages * kBarrierBytes; };
   const auto done = [&](int n) { return barriers + (kStages + n % kStages) * kBarrierBytes; };
   const auto parity = [&](int n) { return static_cast<uint32_t>(n / kStages & 1); };
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(warpgroups* kWarpgroup, 3 - warpgroups) attent
       const int64_t block = item.begin + n, left = item.tokens() - block * kCacheBlockTokens;
       wait_phase(there(at), parity(at));
       if (left < kCacheBlockTokens) {  // the sequence's last block
-        forget_values<Form>(reinterpret_cast<uint4*>(shared + (keys_of(at) - shared_address(shared)) + Shape::kKeyBytes),
-                            Form::head, Shape::kKeyBytes / 16, static_cast<int>(left));
+        forget_values<Form>(reinterpret_cast<uint4*>(stage_of(at) + Shape::kKeyBytes), Form::head, Shape::kKeyBytes / 16,
+                            static_cast<int>(left));
         show_to_products();
         __syncthreads();
       }
