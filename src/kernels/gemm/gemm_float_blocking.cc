@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/checked_math.h"
+#include "kernels/gemm/work_division.h"
 
 namespace choral::kernels {
 namespace {
@@ -229,15 +230,6 @@ class FloatProduct final : public MatrixProduct {
 int64_t largest_group(int64_t most, int64_t left) {
   while (most > left) most /= 2;
   return most;
-}
-
-int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most) {
-  const int64_t share = ceil_div(panels, threads);
-  // Aligned tasks, at least some four a thread so that a slow core does fewer; if their sum is out of balance, equal shares.
-  const int64_t aligned = std::clamp(round_up(ceil_div(share, 4), group), group, std::max(group, most / group * group));
-  const int64_t longest = ceil_div(ceil_div(panels, aligned), threads) * aligned;
-  if (longest * 32 <= share * 33) return aligned;
-  return std::min(ceil_div(share, ceil_div(share, most)), most);
 }
 
 void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t col,

@@ -14,9 +14,6 @@ const MatrixProduct* plan_float_panels(const FloatKernels& kernels, const FloatP
                                        MatrixView<const float> x, const Epilogue& epilogue, MatrixView<float> y, int threads);
 int64_t most_float_rows();
 
-// Panels of one task: cut so that threads end together, each task a multiple of `group` panels where that costs nothing.
-int64_t panels_per_task(int64_t panels, int threads, int64_t group, int64_t most);
-
 // `most`, halved until it is no more than `left`.
 int64_t largest_group(int64_t most, int64_t left);
 

@@ -324,20 +324,5 @@ TEST(PackFloat, TellsItsFormatSizeAndKernel) {
   expect_equal_bits(row, w.rows.view().row_span(16), "read_row");
 }
 
-TEST(PanelsPerTask, SharesAreBalanced) {
-  for (const int64_t panels : {1, 2, 3, 9, 36, 96, 128, 512, 3072}) {
-    for (const int threads : {1, 2, 3, 8}) {
-      for (const int64_t group : {1, 2, 4}) {
-        const int64_t task = panels_per_task(panels, threads, group, 64);
-        ASSERT_GE(task, 1);
-        ASSERT_LE(task, 64);
-        const int64_t tasks = (panels + task - 1) / task;
-        const int64_t longest = (tasks + threads - 1) / threads * task;
-        ASSERT_LE(longest, (panels + threads - 1) / threads * 5 / 4 + 1) << panels << " " << threads << " " << group;
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace choral::kernels

@@ -7,6 +7,7 @@
 #include "kernels/gemm/gemm_quant_kernel.h"
 #include "kernels/gemm/matrix_product.h"
 #include "kernels/gemm/tile_finish.h"
+#include "kernels/gemm/work_division.h"
 
 namespace choral::kernels {
 namespace {
@@ -89,11 +90,12 @@ class QuantisedProduct final : public MatrixProduct {
   void multiply(int64_t begin, int64_t end, std::byte* memory, int) const override {
     auto* tile = reinterpret_cast<float*>(memory);
     for (int64_t panel = begin; panel < end; panel += kQuantPanelsAtOnce) {
+      const int64_t count = std::min<int64_t>(kQuantPanelsAtOnce, end - panel);
       const QuantKernelArgs args{
           .form = w_.form_,
           .panels = w_.panels_.data() + panel * w_.panel_bytes_,
           .panel_bytes = w_.panel_bytes_,
-          .panel_count = static_cast<int>(std::min<int64_t>(kQuantPanelsAtOnce, end - panel)),
+          .panel_count = static_cast<int>(count),
           .x = x_.planes().data(),
           .blocks = ceil_div(w_.k(), kQuantBlock),
           .rows = rows_,
@@ -101,7 +103,7 @@ class QuantisedProduct final : public MatrixProduct {
           .work = memory + tile_bytes(rows_),
       };
       (is_few(rows_) ? kernel_.direct : kernel_.tiled)(args);
-      const int64_t col = panel * kQuantLanes, cols = std::min<int64_t>(kQuantTileColumns, w_.n() - col);
+      const int64_t col = panel * kQuantLanes, cols = std::min<int64_t>(count * kQuantLanes, w_.n() - col);
       const MatrixView<float> sums(tile, rows_, cols, kQuantTileColumns);
       finish_tile(w_.planes_ == Planes::kTwo ? add_planes(sums) : sums, col, epilogue_, y_);
     }
@@ -123,10 +125,9 @@ class QuantisedProduct final : public MatrixProduct {
 
 const MatrixProduct* QuantisedMatrix::plan(const Context& ctx, const ProductInput& x, const Epilogue& epilogue,
                                            MatrixView<float> y, int threads) const {
-  const int64_t panels = ceil_div(n(), kQuantLanes), quads = ceil_div(panels, kQuantPanelsAtOnce);
-  // Neighbouring panels stay with one thread, which has already asked for the next ones; eight shares a thread even out the end.
+  const int64_t panels = ceil_div(n(), kQuantLanes);
   MatrixProduct::Work work{.panels = panels,
-                           .task_panels = kQuantPanelsAtOnce * std::max<int64_t>(1, quads / (8 * threads)),
+                           .task_panels = quant_panels_per_task(panels, threads),
                            .thread_bytes = QuantisedProduct::thread_bytes(plane_count(planes_) * y.rows)};
   QuantisedRows rows = x.quantised;
   if (rows.empty()) {

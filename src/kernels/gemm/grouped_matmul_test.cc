@@ -137,6 +137,25 @@ TEST_P(GroupedMatmulTest, EachProductHasTheBitsOfItsOwn) {
   }
 }
 
+// More threads than a matrix has outputs for, so that tasks are single panels, and rows are divided.
+TEST_P(GroupedMatmulTest, ManyThreadsGiveTheBitsOfOne) {
+  const Epilogue::Hook product_hook(kAddMarks), result_hook(kScaleMarks);
+  ThreadPool one(1), many(29);
+  Arena scratch;
+  for (const int64_t rows : {1, 5, 300}) {
+    if (rows > 5 && GetParam() == CpuLevel::kBase) continue;  // which takes a while
+    const auto x = gaussian(rows * kK, 40), old = gaussian(rows * kN, 41);
+    for (const auto& matrix : matrices()) {
+      auto expected = old, y = old;
+      for (const auto& [pool, to] : {std::pair(&one, &expected), std::pair(&many, &y)}) {
+        const Epilogue epilogue{.product_hook = &product_hook, .result_hook = &result_hook, .accumulate = true};
+        matrix->multiply({*pool, GetParam(), scratch}, {x.data(), rows, kK}, epilogue, {to->data(), rows, kN});
+      }
+      ASSERT_TRUE(same_bits(y, expected)) << matrix->format() << ", " << rows << " rows";
+    }
+  }
+}
+
 TEST_P(GroupedMatmulTest, RowsQuantisedBeforeGiveTheSameBits) {
   ThreadPool pool(2);
   Arena scratch;

@@ -2,8 +2,36 @@
 
 #include <vector>
 
+#include "kernels/gemm/matrix_product.h"
+
 namespace choral::kernels {
 namespace {
+
+// Gathers a row on the way to where the inner product makes it ready.
+class ReorderedProduct final : public MatrixProduct {
+ public:
+  ReorderedProduct(const MatrixProduct& inner, std::span<const int32_t> order, MatrixView<const float> x,
+                   MatrixView<float> gathered)
+      : MatrixProduct(inner.work()), inner_(inner), order_(order), x_(x), gathered_(gathered) {}
+
+  void prepare(int64_t begin, int64_t end) const override {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* from = x_.row(r);
+      float* to = gathered_.row(r);
+      for (size_t j = 0; j < order_.size(); ++j) to[j] = from[order_[j]];
+    }
+    inner_.prepare(begin, end);
+  }
+  void multiply(int64_t begin, int64_t end, std::byte* memory, int thread) const override {
+    inner_.multiply(begin, end, memory, thread);
+  }
+
+ private:
+  const MatrixProduct& inner_;
+  std::span<const int32_t> order_;
+  MatrixView<const float> x_;
+  MatrixView<float> gathered_;
+};
 
 class ReorderedMatrix final : public PackedMatrix {
  public:
@@ -19,14 +47,9 @@ class ReorderedMatrix final : public PackedMatrix {
                             int threads) const override {
     const MatrixView<const float> x = input.x;
     const MatrixView<float> gathered(ctx.scratch.make<float>(x.rows * k()).data(), x.rows, k());
-    ctx.pool.parallel_for(x.rows, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) {
-        const float* from = x.row(r);
-        float* to = gathered.row(r);
-        for (size_t j = 0; j < order_.size(); ++j) to[j] = from[order_[j]];
-      }
-    });
-    return inner_->plan(ctx, {gathered, {}}, epilogue, y, threads);
+    const MatrixProduct& inner = *inner_->plan(ctx, {gathered, {}}, epilogue, y, threads);
+    CHORAL_CHECK(inner.work().pieces == x.rows, "integers meet x row by row");
+    return new (ctx.scratch.make<ReorderedProduct>(1).data()) ReorderedProduct(inner, order_, x, gathered);
   }
 
   Status read_row(int64_t row, std::span<float> out) const override {

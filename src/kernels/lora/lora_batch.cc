@@ -9,8 +9,9 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 16;
 constexpr int64_t kTasksPerThread = 4;
-constexpr int64_t kColumnsAtOnce =
-    4096;  // B of so many columns is one piece of memory: 64 KiB at rank 8, for the stream prefetcher
+// Columns of an expand that are one task: as many as threads have enough of, since B of them is one piece of memory, which a
+// stream prefetcher likes long. 4096 are 64 KiB at rank 8.
+constexpr int64_t kMostColumns = 4096, kFewestColumns = 64;
 
 int64_t row_blocks(const LoRAShrink& s) { return ceil_div(s.x.rows, kRowsAtOnce); }
 int64_t rank_blocks(const LoRAShrink& s) { return ceil_div(s.matrix->rank(), LoRAMatrix::kShrinkRanks); }
@@ -53,19 +54,24 @@ void lora_shrink(const Context& ctx, std::span<const LoRAShrink> shrinks) {
 }
 
 void lora_expand(const Context& ctx, std::span<const LoRAExpand> expands) {
-  if (expands.empty()) return;
-  const int64_t blocks = ceil_div(expands.front().y.cols, kColumnsAtOnce);  // all have as many
-  const auto units = std::ssize(expands) * blocks;
+  int64_t columns = 0;
+  for (const auto& expand : expands) columns += expand.y.cols;
+  const int64_t fair = ceil_div(columns, kTasksPerThread * ctx.pool.size());
+  const int64_t at_once = std::clamp(round_up(fair, kFewestColumns), kFewestColumns, kMostColumns);
+  const Arena::Mark mark(ctx.scratch);
+  const auto ends = ctx.scratch.make<int64_t>(expands.size());  // units of all before and of this one
+  int64_t units = 0;
+  for (size_t i = 0; i < expands.size(); ++i) ends[i] = units += ceil_div(expands[i].y.cols, at_once);
   const int64_t grain = std::max<int64_t>(1, units / (kTasksPerThread * ctx.pool.size()));
   ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
+    auto i = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin());
+    const auto column_of = [&](int64_t unit) { return (unit - (i == 0 ? 0 : ends[i - 1])) * at_once; };
     for (int64_t unit = begin; unit < end; ++unit) {
-      const auto& [terms, y, first] = expands[unit / blocks];
-      if (unit + 1 < units) {
-        const auto& next = expands[(unit + 1) / blocks];
-        next.terms.front().matrix->prefetch_expand(next.col + (unit + 1) % blocks * kColumnsAtOnce);
-      }
-      const int64_t col = unit % blocks * kColumnsAtOnce;
-      lora_expand(ctx.level, terms, first + col, y.sub_cols(col, std::min(kColumnsAtOnce, y.cols - col)));
+      const auto& [terms, y, first] = expands[i];
+      const int64_t col = column_of(unit);
+      while (i < expands.size() && unit + 1 >= ends[i]) ++i;
+      if (i < expands.size()) expands[i].terms.front().matrix->prefetch_expand(expands[i].col + column_of(unit + 1));
+      lora_expand(ctx.level, terms, first + col, y.sub_cols(col, std::min(at_once, y.cols - col)));
     }
   });
 }

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/checked_math.h"
+#include "kernels/gemm/work_division.h"
 #include "kernels/x86/gemm_float_amx_row.h"
 #include "kernels/x86/gemm_float_amx_tiles.h"
 

@@ -5,6 +5,7 @@
 #include "kernels/gemm/gemm_float_blocking.h"
 #include "kernels/gemm/int8/int8_rows.h"
 #include "kernels/gemm/tile_finish.h"
+#include "kernels/gemm/work_division.h"
 
 namespace choral::kernels {
 namespace {
