@@ -109,6 +109,10 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("-c,--max-model-len,--ctx-size", o.max_model_len, "longest prompt and answer together (the model's)", "N");
   option("--max-num-seqs", o.max_num_seqs, "answers computed at the same time (64)", "N");
   option("--max-num-batched-tokens", o.max_num_batched_tokens, "tokens computed in one step (1024)", "N");
+  option(
+      "--tensor-parallel-size", o.tensor_parallel_size,
+      "ranks that divide the model, each with its part of the weights, the KV cache and the threads; answers are the same bits",
+      "N");
   option("-t,--threads", o.threads, "compute threads (one per physical core that the container grants time for)", "N");
   app.add_flag("--enable-prefix-caching,!--no-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
                "keep prompts' beginnings for later prompts (on)")

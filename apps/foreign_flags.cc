@@ -265,7 +265,8 @@ constexpr ForeignFlag kForeign[] = {
     {"--enable-reasoning", kNone, kAny, kThoughts},
     {"--no-enable-reasoning", kNone, kNever, "--reasoning-parser none"},
     // … where it runs
-    {"-tp --tensor-parallel-size -pp --pipeline-parallel-size -dp --data-parallel-size --data-parallel-size-local "
+    {"-tp", kOne, "1", "--tensor-parallel-size N"},
+    {"-pp --pipeline-parallel-size -dp --data-parallel-size --data-parallel-size-local "
      "--data-parallel-backend --max-parallel-loading-workers --nnodes --api-server-count --prefill-context-parallel-size "
      "--decode-context-parallel-size",
      kOne, "1", kOneProcess},

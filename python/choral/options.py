@@ -14,7 +14,7 @@ from choral.errors import InvalidArgumentError
 # By the engine's names, with the values it takes.
 ENGINE_ARGUMENTS = {
     "tokenizer", "dtype", "quantization", "activations", "kv_cache_dtype", "device", "strict", "require_device", "custom_ops", "fuse",
-    "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "max_waiting", "max_waiting_tokens",
+    "threads", "tensor_parallel_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "max_waiting", "max_waiting_tokens",
     "request_timeout_s", "queue_timeout_s", "enable_prefix_caching", "enable_chunked_prefill", "speculative", "most_guessed", "traffic_memory_bytes", "draft_model", "draft_quantization",
     "scheduling_policy", "seed", "chat_template", "adapter_root", "lora_dtype", "max_lora_rank", "lora_extra_vocab_size", "lora_bias", "max_loras",
     "max_cpu_loras", "fully_sharded_loras", "adapter_memory_bytes", "generations_alive",
@@ -23,7 +23,6 @@ ENGINE_ARGUMENTS = {
 # vLLM's that ask for what is here anyway, or change no answer: value → whether it may pass without a word.
 _HARMLESS: dict[str, Callable[[Any], bool]] = {
     "enable_lora": lambda value: True,  # adapters are always served
-    "tensor_parallel_size": lambda value: value == 1,
     "pipeline_parallel_size": lambda value: value == 1,
     "data_parallel_size": lambda value: value == 1,
     "trust_remote_code": lambda value: not value,
@@ -38,7 +37,6 @@ _HARMLESS: dict[str, Callable[[Any], bool]] = {
 
 # These would change what is answered, so they are refused where they differ from what is done.
 _REFUSED = {
-    "tensor_parallel_size": "one process computes the whole model",
     "pipeline_parallel_size": "one process computes the whole model",
     "data_parallel_size": "one engine answers",
     "trust_remote_code": "no code of a model's folder is run",

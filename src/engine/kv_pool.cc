@@ -68,6 +68,12 @@ Result<DType> parse_kv_dtype(std::string_view name) {
   return invalid_argument("--kv-cache-dtype {}: choose auto, float32, bfloat16, float16 or int8", name);
 }
 
+cache::KvGroups kv_groups_of(std::span<const layers::KvShape> layers, DType dtype, int64_t longest) {
+  std::vector<cache::KVTokenLayout> layouts;
+  for (const auto& shape : layers) layouts.push_back(layout_of(shape, dtype, longest));
+  return cache::group_layers(layouts);
+}
+
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,
                             const KvBudget& budget) {
   const int64_t wanted_len = budget.max_model_len > 0 ? budget.max_model_len : model_positions;

@@ -37,6 +37,9 @@ struct KvPlan {
   cache::KvPoolShape shape() const;
 };
 
+// Where layers of these shapes have their blocks, for sequences of at most `longest` tokens.
+cache::KvGroups kv_groups_of(std::span<const layers::KvShape> layers, DType dtype, int64_t longest);
+
 // At most what max_num_seqs full-length sequences could use. A model length that was not asked for shrinks to fit, with a note;
 // one that was asked for and does not fit is an error.
 Result<KvPlan> plan_kv_pool(std::span<const layers::KvShape> layers, int64_t model_positions, DType dtype,

@@ -11,6 +11,7 @@
 #include "base/system_error.h"
 #include "engine/engine_core.h"
 #include "engine/options_check.h"
+#include "engine/ranks/ranks_executor.h"
 #include "engine/request_reader.h"
 #include "engine/sampling_check.h"
 #include "engine/speculation/draft_loader.h"
@@ -166,6 +167,7 @@ class Engine : public LLM {
  private:
   TokenizerVocabulary of_base() const { return {files_.tokenizer, info_.vocab_size}; }
   Result<AdmittedRequest> read(Request request);
+  Result<std::unique_ptr<Executor>> load_executor(EngineOptions& options, const LoadedDraft* draft) const;
   Result<std::optional<LoadedDraft>> load_draft(const SpeculationChoice& speculation, const EngineOptions& options);
   Status load_adapters(const EngineOptions& options);
   void describe(const ExecutorFacts& facts);
@@ -233,9 +235,7 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   CHORAL_TRY(engine->files_, open_model_files(options));
   CHORAL_TRY(const SpeculationChoice speculation, speculation_choice(options));
   CHORAL_TRY(auto draft, engine->load_draft(speculation, options));
-  CHORAL_TRY(std::unique_ptr<Executor> executor,
-             UniprocExecutor::load(options, engine->files_, draft ? draft->executor->worker().pool() : nullptr,
-                                   draft ? draft->memory : DraftMemory()));
+  CHORAL_TRY(std::unique_ptr<Executor> executor, engine->load_executor(options, draft ? &*draft : nullptr));
   engine->files_.location.gguf.reset();  // all is read, and its vocabulary is large
   const ExecutorFacts& facts = executor->facts();
   engine->describe(facts);
@@ -289,6 +289,17 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   CHORAL_RETURN_IF_ERROR(engine->load_adapters(options));
   if (options.on_progress) options.on_progress({"ready", engine->info_.name, 1});
   return std::unique_ptr<LLM>(std::move(engine));
+}
+
+Result<std::unique_ptr<Executor>> Engine::load_executor(EngineOptions& options, const LoadedDraft* draft) const {
+  const DraftMemory beside = draft != nullptr ? draft->memory : DraftMemory();
+  if (options.tensor_parallel_size > 1) {
+    CHORAL_TRY(auto ranks, RanksExecutor::load(options, files_, beside));
+    return std::unique_ptr<Executor>(std::move(ranks));
+  }
+  CHORAL_TRY(auto one,
+             UniprocExecutor::load(options, files_, draft != nullptr ? draft->executor->worker().pool() : nullptr, beside));
+  return std::unique_ptr<Executor>(std::move(one));
 }
 
 Result<std::optional<LoadedDraft>> Engine::load_draft(const SpeculationChoice& speculation, const EngineOptions& options) {

@@ -96,27 +96,39 @@ int64_t text_positions(const models::Model& model, const EngineOptions& options)
   return model.sees_later() ? std::min<int64_t>(model.max_positions(), options.max_num_batched_tokens) : model.max_positions();
 }
 
-Result<MemoryPlan> plan_model_memory(const models::Model& model, const EngineOptions& options, platform::Session& session,
-                                     DType kv_dtype, int64_t expected_bytes, const DraftMemory& draft) {
-  const auto layers = model.kv_shapes();
-  MemoryWishes wishes{.weight_bytes = expected_bytes,
+ModelSizes sizes_of(const models::Model& model, int64_t expected_bytes, const EngineOptions& options) {
+  return {.layers = model.kv_shapes(),
+          .state_bytes = state_bytes(model),
+          .weight_bytes = expected_bytes,
+          .positions = text_positions(model, options)};
+}
+
+void ModelSizes::add(const ModelSizes& rank) {
+  for (size_t i = 0; i < layers.size(); ++i) layers[i].kv_heads += rank.layers[i].kv_heads;
+  state_bytes += rank.state_bytes;
+  weight_bytes += rank.weight_bytes;
+}
+
+Result<MemoryPlan> plan_model_memory(const ModelSizes& sizes, const EngineOptions& options, platform::Session& session,
+                                     DType kv_dtype, const DraftMemory& draft) {
+  MemoryWishes wishes{.weight_bytes = sizes.weight_bytes,
                       .adapter_bytes = options.adapter_memory_bytes,
                       .kv = {.requested_bytes = options.kv_cache_bytes,
                              .max_num_seqs = options.max_num_seqs,
                              .max_num_batched_tokens = options.max_num_batched_tokens,
                              .max_model_len = options.max_model_len,
-                             .state_bytes = state_bytes(model),
+                             .state_bytes = sizes.state_bytes,
                              .keeps_prefixes = options.enable_prefix_caching},
                       .draft = draft};
   if (!platform::host_reads(session)) {
-    for (const auto& shape : layers) {
+    for (const auto& shape : sizes.layers) {
       session.expect_cache({kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
     }
     CHORAL_TRY(const auto memory, session.device_memory());
     wishes.device = {.has_weights = true, .keeps_kv = session.keeps_kv()};
     if (memory) wishes.device.memory = {memory->free_bytes, memory->total_bytes};
   }
-  return plan_memory(layers, text_positions(model, options), kv_dtype, std::move(wishes), machine_memory());
+  return plan_memory(sizes.layers, sizes.positions, kv_dtype, std::move(wishes), machine_memory());
 }
 
 }  // namespace choral::engine

@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "choral/llm.h"
 #include "engine/kv_pool.h"
@@ -61,10 +62,22 @@ std::string limit_note(const MachineMemory& machine);
 Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype,
                                MemoryWishes wishes, const MachineMemory& machine);
 
+// What a model will take, before it is asked how much there is.
+struct ModelSizes {
+  std::vector<layers::KvShape> layers;
+  int64_t state_bytes = 0;   // of a sequence
+  int64_t weight_bytes = 0;  // expected
+  int64_t positions = 0;     // of a text
+
+  // With another rank's share of the same model.
+  void add(const ModelSizes& rank);
+};
+
 // The positions of a text that the options leave the model: a text of a model that sees later tokens is computed in one step.
 int64_t text_positions(const models::Model& model, const EngineOptions& options);
-// The plan of this model, whose weights are expected to take so much, on this machine now. A device is told of its cache.
-Result<MemoryPlan> plan_model_memory(const models::Model& model, const EngineOptions& options, platform::Session& session,
-                                     DType kv_dtype, int64_t expected_bytes, const DraftMemory& draft = {});
+ModelSizes sizes_of(const models::Model& model, int64_t expected_bytes, const EngineOptions& options);
+// The plan of such a model on this machine now. A device is told of its cache.
+Result<MemoryPlan> plan_model_memory(const ModelSizes& sizes, const EngineOptions& options, platform::Session& session,
+                                     DType kv_dtype, const DraftMemory& draft = {});
 
 }  // namespace choral::engine

@@ -186,7 +186,7 @@ TEST(MemoryPlan, ATextOfAModelThatSeesLaterTokensIsOneStep) {
     const auto model = *models::make_model(*config, {cpu.session(), *quant_config, custom_ops, overrides, 0});
     EngineOptions options;
     options.max_num_batched_tokens = step;
-    const auto made = plan_model_memory(*model, options, cpu.session(), DType::kF32, kMiB);
+    const auto made = plan_model_memory(sizes_of(*model, kMiB, options), options, cpu.session(), DType::kF32);
     EXPECT_TRUE(made.ok()) << made.status().message();
     EXPECT_EQ(made->kv.max_model_len, text_positions(*model, options));
     return text_positions(*model, options);

@@ -243,7 +243,8 @@ Result<BuiltModel> build_model(const io::ConfigMap& config, platform::Session& s
   CHORAL_TRY(const auto quant_config, quant::make_quant_config(config, forms.quantization, forms.schemes, std::move(has_tensor)));
   const auto notes = quant_config->notes();
   if (forms.strict && !notes.empty()) return unsupported("--strict: {}", fmt::join(notes, "; "));
-  CHORAL_TRY(auto model, models::make_model(config, {session, *quant_config, forms.custom_ops, forms.overrides, max_model_len}));
+  CHORAL_TRY(auto model,
+             models::make_model(config, {session, *quant_config, forms.custom_ops, forms.overrides, max_model_len, forms.ranks}));
   return BuiltModel{std::move(model), notes};
 }
 

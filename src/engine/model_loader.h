@@ -56,6 +56,7 @@ struct ModelForms {
   layers::FusionConfig fusion = {};
   std::string quantization = "auto";  // quant/quant_config.h
   platform::SchemeOverrides schemes = {};
+  layers::Ranks ranks = {};
   bool strict = false;  // a checkpoint that is not computed just as it says is an error
 };
 

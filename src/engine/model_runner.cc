@@ -213,6 +213,7 @@ void ModelRunner::sample_next_tokens(MatrixView<const float> hidden, bool on_dev
                                        [](const SampledRow& a, const SampledRow& b) { return a.vocab < b.vocab; });
   const auto logits = ctx_.make_matrix(std::ssize(sampled_rows_), widest->vocab);
   model_.compute_logits(ctx_, batch_, hidden, sampled_places_, logits);
+  if (!samples_) return;
   if (!on_device) return sampler_.sample(platform::host_copy(ctx_, logits), sampled_rows_);
   const auto for_host = copy_host_rows(logits);  // the device changes its own in place
   device_sampler_.sample(logits, sampled_rows_);

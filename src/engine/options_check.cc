@@ -8,6 +8,7 @@ namespace choral::engine {
 namespace {
 
 constexpr int64_t kMostThreads = 1024;
+constexpr int64_t kMostRanks = 64;
 constexpr int64_t kMostSeqs = 1 << 16;
 constexpr int64_t kMostStepTokens = 1 << 20;  // buffers of a step are made for so many rows
 constexpr int64_t kMostCpuLoras = 1'000'000;
@@ -32,6 +33,7 @@ Status check_seconds(std::string_view flag, double value) {
 
 Status check_options(const EngineOptions& o) {
   CHORAL_RETURN_IF_ERROR(in_range("--threads", o.threads, kMostThreads, "one per physical core"));
+  CHORAL_RETURN_IF_ERROR(in_range("--tensor-parallel-size", o.tensor_parallel_size, kMostRanks));
   CHORAL_RETURN_IF_ERROR(in_range("--max-model-len", o.max_model_len, kMostPositions, "the model's own"));
   CHORAL_RETURN_IF_ERROR(in_range("--max-num-seqs", o.max_num_seqs, kMostSeqs));
   CHORAL_RETURN_IF_ERROR(in_range("--max-num-batched-tokens", o.max_num_batched_tokens, kMostStepTokens));

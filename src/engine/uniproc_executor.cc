@@ -1,7 +1,7 @@
 #include "engine/uniproc_executor.h"
 
 #include "engine/checkpoint_weights.h"
-#include "engine/layer_forms.h"
+#include "engine/executor_facts.h"
 
 namespace choral::engine {
 
@@ -18,7 +18,7 @@ Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& op
   CHORAL_RETURN_IF_ERROR(worker->load(config, weights, options, draft).while_(files.path));
   CHORAL_RETURN_IF_ERROR(check_untaken(weights.untaken(), config, notes));
   CHORAL_RETURN_IF_ERROR(worker->initialize_cache(options));
-  return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), std::move(notes), weights.digest()));
+  return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), notes, weights.digest()));
 }
 
 Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& options, const io::ConfigMap& config,
@@ -29,28 +29,9 @@ Result<std::unique_ptr<UniprocExecutor>> UniprocExecutor::load(EngineOptions& op
   return std::unique_ptr<UniprocExecutor>(new UniprocExecutor(std::move(worker), {}, {}));
 }
 
-UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std::string> notes, std::string weights_digest)
-    : worker_(std::move(worker)) {
-  const auto& model = *worker_->loaded().model;
-  facts_ = {.parameters = worker_->loaded().parameters,
-            .weight_bytes = worker_->loaded().weight_bytes,
-            .weights_digest = std::move(weights_digest),
-            .vocab_size = model.vocab_size(),
-            .head = model.head(),
-            .sees_later = model.sees_later(),
-            .embedding_size = model.embedding_layers().size(model.hidden_size()),
-            .head_dim = model.kv_shapes().front().key_dim,
-            .max_model_len = worker_->max_model_len(),
-            .kv_pool = worker_->memory().kv.shape(),
-            .kv_bytes = worker_->kv_bytes(),
-            .adapter_bytes = worker_->memory().adapter_bytes,
-            .kv_dtype = std::string(dtype_name(worker_->kv_dtype())),
-            .threads = worker_->context().kernel.pool.size(),
-            .cpu_level = worker_->context().kernel.level,
-            .lora_config = worker_->lora_config(),
-            .lora_targets = model.lora_targets(),
-            .notes = worker_->notes(),
-            .layers = layer_forms(model.modules(), worker_->context().kernel.level)};
+UniprocExecutor::UniprocExecutor(std::unique_ptr<Worker> worker, const std::vector<std::string>& notes,
+                                 std::string weights_digest)
+    : worker_(std::move(worker)), facts_(facts_of(*worker_, std::move(weights_digest))) {
   facts_.notes.insert(facts_.notes.end(), notes.begin(), notes.end());
 }
 

@@ -35,7 +35,7 @@ class UniprocExecutor : public Executor {
   const Worker& worker() const { return *worker_; }
 
  private:
-  UniprocExecutor(std::unique_ptr<Worker> worker, std::vector<std::string> notes, std::string weights_digest);
+  UniprocExecutor(std::unique_ptr<Worker> worker, const std::vector<std::string>& notes, std::string weights_digest);
 
   std::unique_ptr<Worker> worker_;
   ExecutorFacts facts_;

@@ -51,24 +51,23 @@ Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::
   return worker;
 }
 
-Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options,
-                    const DraftMemory& draft) {
-  CHORAL_TRY(auto found, find_weights(config, ctx_.session, source, options.max_model_len, device_.forms));
-  CHORAL_RETURN_IF_ERROR(plan(found, options, draft));
-  CHORAL_TRY(loaded_, pack_weights(ctx_, std::move(found), source, device_.forms.fusion, options.on_progress));
-  for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of weights that the device did not take
-  notes_.insert(notes_.end(), loaded_.notes.begin(), loaded_.notes.end());
+void Worker::join(const layers::Ranks& share, platform::Collective& ranks) {
+  device_.forms.ranks = share;
+  ctx_.ranks = &ranks;
+}
+
+Status Worker::find(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options) {
+  CHORAL_TRY(found_, find_weights(config, ctx_.session, source, options.max_model_len, device_.forms));
   return {};
 }
 
-Status Worker::plan(const FoundModel& found, const EngineOptions& options, const DraftMemory& draft) {
-  const int64_t positions = text_positions(*found.model, options);
-  if (positions < found.model->max_positions()) {
+Status Worker::plan(const ModelSizes& sizes, const EngineOptions& options, const DraftMemory& draft) {
+  if (sizes.positions < found_.model->max_positions()) {
     notes_.push_back(fmt::format(
         "texts of up to {} tokens are taken, since a text of this model is computed in one step (--max-num-batched-tokens)",
-        positions));
+        sizes.positions));
   }
-  CHORAL_TRY(memory_, plan_model_memory(*found.model, options, ctx_.session, kv_dtype_, found.expected_bytes, draft));
+  CHORAL_TRY(memory_, plan_model_memory(sizes, options, ctx_.session, kv_dtype_, draft));
   if (auto note = limit_note(memory_.machine); !note.empty()) notes_.push_back("memory: " + std::move(note));
   if (!memory_.warning.empty()) {
     CHORAL_LOG(kWarn, "memory: {}", memory_.warning);
@@ -76,6 +75,20 @@ Status Worker::plan(const FoundModel& found, const EngineOptions& options, const
   }
   if (options.on_progress) options.on_progress({"memory", memory_.text(), 0});
   return {};
+}
+
+Status Worker::pack(quant::WeightSource& source, const EngineOptions& options) {
+  CHORAL_TRY(loaded_, pack_weights(ctx_, std::move(found_), source, device_.forms.fusion, options.on_progress));
+  for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of weights that the device did not take
+  notes_.insert(notes_.end(), loaded_.notes.begin(), loaded_.notes.end());
+  return {};
+}
+
+Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options,
+                    const DraftMemory& draft) {
+  CHORAL_RETURN_IF_ERROR(find(config, source, options));
+  CHORAL_RETURN_IF_ERROR(plan(sizes(options), options, draft));
+  return pack(source, options);
 }
 
 Status Worker::initialize_cache(const EngineOptions& options) {

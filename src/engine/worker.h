@@ -1,5 +1,6 @@
 // One device's share of the engine: its threads and scratch, the model's weights, the KV memory, and the runner over them. Made
-// in three calls, in this order: make (device), load (weights), initialize_cache (KV, adapters' slots). Engine thread only.
+// in five calls, in this order: make (device), find (weights), plan (memory), pack (weights), initialize_cache (KV, adapters'
+// slots). One thread at a time.
 #pragma once
 
 #include <functional>
@@ -24,13 +25,25 @@ class Worker {
   static Result<std::unique_ptr<Worker>> make(EngineOptions& options, const std::string& architecture = "",
                                               std::shared_ptr<ThreadPool> pool = nullptr);
 
-  // What it will take of the memory, beside what `draft` takes, is decided and told before a weight is packed.
+  // Of a model that is divided; before find(). `ranks` outlives it.
+  void join(const layers::Ranks& share, platform::Collective& ranks);
+  Status find(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options);
+  // Its model's, between find() and pack().
+  ModelSizes sizes(const EngineOptions& options) const { return sizes_of(*found_.model, found_.expected_bytes, options); }
+  // What is taken of the memory, beside what `draft` takes, is decided and told before a weight is packed.
+  Status plan(const ModelSizes& sizes, const EngineOptions& options, const DraftMemory& draft);
+  // What another worker of the same model decided.
+  void take_plan(const MemoryPlan& memory) { memory_ = memory; }
+  Status pack(quant::WeightSource& source, const EngineOptions& options);
+  // find(), plan() and pack() of a worker that has the model to itself.
   Status load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options,
               const DraftMemory& draft = {});
-  // Allocates the KV memory that load() decided on.
+  // Allocates the KV memory that was decided on.
   Status initialize_cache(const EngineOptions& options);
 
   Status add_request(const NewRequest& request) { return runner_->add_request(request); }
+  void leave_sampling() { runner_->leave_sampling(); }
+  void drop_request(uint64_t id) { runner_->drop_request(id); }
   // An error is the device's, whose answers can't be used.
   Status execute_model(const StepInput& input, StepOutput& out) { return runner_->execute_model(input, out); }
   bool on_wait(std::function<void()> work) { return ctx_.session.on_wait(std::move(work)); }
@@ -52,12 +65,12 @@ class Worker {
 
  private:
   Worker(std::shared_ptr<ThreadPool> pool, DeviceSetup device);
-  Status plan(const FoundModel& found, const EngineOptions& options, const DraftMemory& draft);
   Status give_adapters_to_device(const EngineOptions& options);
 
   std::shared_ptr<ThreadPool> pool_;
   DeviceSetup device_;
   platform::Context ctx_;
+  FoundModel found_;  // until it is loaded_
   LoadedModel loaded_;
   std::optional<KvPool> kv_pool_;
   StatePool state_pool_;  // empty where no layer keeps a state

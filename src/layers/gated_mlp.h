@@ -25,6 +25,8 @@ class GatedMlp : public Block {
   void describe(Graph& graph, Value x, const Output& out) const override;
 
  private:
+  std::vector<int64_t> begins_;  // of each rank's columns between the two products; empty: all are here
+  Share own_;
   std::unique_ptr<MergedColumnParallelLinear> gate_up_proj_;
   std::unique_ptr<GatedActivation> act_;
   std::unique_ptr<RowParallelLinear> down_proj_;

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "platform/collective.h"
+
 namespace choral::layers {
 namespace {
 
@@ -29,6 +31,7 @@ class Runner {
   void operator()(const ScaleByPositionStep& s) const { ctx_.ops.scale_by_position(ctx_, s.scale, batch_.positions, at(s.x)); }
   void operator()(const SubtractMeanStep& s) const { ctx_.ops.subtract_mean(ctx_, at(s.x), at(s.y)); }
   void operator()(const PluggedStep& s) const { s.block->forward(ctx_, batch_, at(s.x), s.add, at(s.y)); }
+  void operator()(const GatherStep& s) const { ctx_.ranks->gather_columns(ctx_.kernel, at(s.y), *s.begins); }
   void operator()(const GatedAddStep& s) const { s.gate->add(ctx_, batch_, at(s.x), at(s.from), at(s.y)); }
 
   // A fused operator takes one weight of a norm, so it is called for each run of rows with theirs: a row meets the same operator
@@ -131,6 +134,9 @@ class ShapeChecker {
   Status operator()(const RotaryWriteKvStep&) const { return {}; }
   Status operator()(const AttendStep&) const { return {}; }
   Status operator()(const GatedAddStep& s) const { return expect(ops_.add.meta, {of(s.from), of(s.y)}, s.y); }
+  Status operator()(const GatherStep& s) const {
+    return s.begins->back() == s.y.cols ? Status() : internal_error("gathers {} of {} columns", s.begins->back(), s.y.cols);
+  }
   // Its class alone knows what it does.
   Status operator()(const PluggedStep&) const { return {}; }
 

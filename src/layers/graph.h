@@ -129,6 +129,12 @@ struct GatedAddStep {  // y += gate(x)·from
   Value x, from, y;
   Access access() const { return {{x, from, y}, {y}}; }
 };
+// Of a divided model: columns of y, of which each rank has its own, from the others (Collective::gather_columns).
+struct GatherStep {
+  Value y;
+  const std::vector<int64_t>* begins;  // of the layer's, which outlives the graph
+  Access access() const { return {{y}, {y}}; }
+};
 // The fused ones; only fusion.cc makes them.
 struct AddNormStep {  // residual += x; y = norm(residual)
   const RMSNorm* norm;
@@ -166,7 +172,7 @@ struct ActivationLinearStep {  // the same of an activation
 
 using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, ReorderStep,
                           GateStep, AddStep, ScaleStep, ScaleByPositionStep, SubtractMeanStep, PluggedStep, GatedAddStep,
-                          AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
+                          GatherStep, AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
 
 Access access_of(const Step& step);
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/gemm/packed_matrix.h"
+#include "platform/collective.h"
 #include "platform/ops/op_profile.h"
+#include "quant/held_rows.h"
 
 namespace choral::layers {
 namespace {
@@ -25,40 +28,95 @@ quant::LinearShape merged_shape(const MergedColumnParallelLinear::Spec& spec) {
 
 }  // namespace
 
-LinearBase::LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, quant::LinearShape shape)
-    : prefix_(std::move(prefix)), shape_(std::move(shape)) {
-  auto method = builder.quant_config.get_quant_method(kind, shape_);
+LinearBase::LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, const quant::LinearShape& shape,
+                       Division division, const std::vector<Share>& own)
+    : prefix_(std::move(prefix)), shape_(shape), outputs_(shape.out_total()) {
+  for (size_t i = 0; i < shape.out.size(); ++i) {
+    members_.push_back({shape.out.size() == 1 ? std::string() : shape.shard_names[i], shape.out[i]});
+  }
+  auto method = builder.quant_config.get_quant_method(kind, shape);
   if (!method.ok()) {
     builder.fail(std::move(method).status().while_(prefix_));
     return;
   }
   quant_method_ = std::move(*method);
+  if (division == Division::kOwnOutputs) divide(own);
+  if (division == Division::kByItself && builder.ranks.count > 1) share_out(builder.ranks);
   quant_method_->create_weights(shape_, parameters_);
   builder.modules.push_back(this);
   const bool adaptable = kind == quant::LayerKind::kLinear || kind == quant::LayerKind::kRouter;
   if (adaptable) lora_target_ = builder.add_lora_target(lora_target(lora::TargetKind::kLinear, prefix_));
 }
 
-lora::LoRATarget LinearBase::lora_target(lora::TargetKind kind, std::string name) const {
-  lora::LoRATarget target{.kind = kind, .name = std::move(name), .in = shape_.in};
-  for (size_t i = 0; i < shape_.out.size(); ++i) {
-    target.members.push_back({shape_.out.size() == 1 ? target.name : shape_.shard_names[i], shape_.out[i]});
+// Keeps these outputs alone.
+void LinearBase::divide(const std::vector<Share>& own) {
+  const quant::LinearShape whole = std::exchange(shape_, {.in = shape_.in, .out = {}, .shard_names = {}, .bias = shape_.bias});
+  int64_t at = 0;
+  for (const Share& share : own) {
+    held_.push_back({share.begin, at, share.count});
+    at += share.count;
+    int64_t shard_begin = 0;
+    for (size_t i = 0; i < whole.out.size(); ++i) {
+      const int64_t begin = std::max(share.begin, shard_begin),
+                    end = std::min(share.begin + share.count, shard_begin + whole.out[i]);
+      if (begin < end) {
+        shape_.out.push_back(end - begin);
+        shape_.shard_names.push_back(whole.shard_names[i]);
+        shape_.held.push_back({begin - shard_begin, whole.out[i]});
+      }
+      shard_begin += whole.out[i];
+    }
   }
+}
+
+// In whole panels; where a scheme's scales are of blocks of rows, in whole blocks.
+void LinearBase::share_out(const Ranks& ranks) {
+  constexpr int64_t kUnits[] = {kernels::kPanelRows, 128}, kLeastPanels = 2;
+  if (outputs_ < kLeastPanels * kernels::kPanelRows * ranks.count) return;  // not worth a gather
+  const quant::LinearShape whole = shape_;
+  for (const int64_t unit : kUnits) {
+    begins_ = share_begins(outputs_, unit, ranks.count);
+    bool divides = true;
+    for (int r = 0; r < ranks.count && divides; ++r) {
+      shape_ = whole;
+      held_.clear();
+      const Share share = share_of(begins_, r);
+      divide({share});
+      divides = share.count > 0 && quant::may_hold(*quant_method_, shape_);
+    }
+    shape_ = whole;
+    held_.clear();
+    if (divides) return divide({share_of(begins_, ranks.rank)});
+  }
+  begins_.clear();
+}
+
+void LinearBase::gather(const platform::Context& ctx, MatrixView<float> y) const {
+  if (gathers()) ctx.ranks->gather_columns(ctx.kernel, y, begins_);
+}
+
+lora::LoRATarget LinearBase::lora_target(lora::TargetKind kind, std::string name) const {
+  lora::LoRATarget target{.kind = kind, .name = std::move(name), .members = members_, .held = held_, .in = shape_.in};
+  if (members_.size() == 1) target.members.front().name = target.name;
   target.base_row = [this](int64_t row, std::span<float> out) { return quant_method_->read_row(row, out); };
   target.base_bias = [this] { return quant_method_->bias(); };
   return target;
 }
 
-Status LinearBase::load_weights(quant::WeightSource& source) { return parameters_.weight_loader(source); }
+Status LinearBase::load_weights(quant::WeightSource& source) {
+  if (held_.empty()) return parameters_.weight_loader(source);
+  return quant::load_held_rows(*quant_method_, shape_, source, parameters_);
+}
 
 Status LinearBase::process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) {
+  CHORAL_RETURN_IF_ERROR(quant::cut_held_rows(ctx, parameters_));
   CHORAL_RETURN_IF_ERROR(quant_method_->process_weights_after_loading(ctx, source.request(), shape_, parameters_));
   parameters_.release(source);
   return {};
 }
 
 void LinearBase::count_product(platform::OpProfile& profile, int64_t rows) const {
-  profile.add_product(static_cast<double>(weight_bytes()), 2.0 * static_cast<double>(rows * in_features() * out_features()));
+  profile.add_product(static_cast<double>(weight_bytes()), 2.0 * static_cast<double>(rows * shape_.in * shape_.out_total()));
 }
 
 void LinearBase::apply(const platform::Context& ctx, const Input& input, const kernels::Epilogue& epilogue, MatrixView<float> y,
@@ -70,16 +128,26 @@ void LinearBase::apply(const platform::Context& ctx, const Input& input, const k
     if (input.quantised.empty()) return quant_method_->apply(ctx, input.x, whole, to);
     quant_method_->apply_quantised(ctx, input.quantised, whole, to);
   };
-  if (lora == nullptr) return multiply(epilogue, y);
-  lora->add_lora_linear(ctx, lora_target_, input.x, epilogue.accumulate, y, multiply);
+  const auto own = own_columns(y);
+  if (lora == nullptr) {
+    multiply(epilogue, own);
+  } else {
+    lora->add_lora_linear(ctx, lora_target_, input.x, epilogue.accumulate, {own, held_, outputs_}, multiply);
+  }
+  gather(ctx, y);
 }
 
 void LinearBase::forward_rows(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
                               const lora::PunicaWrapper* lora, std::span<const lora::RowGroup> groups) const {
   if (ctx.profile != nullptr) count_product(*ctx.profile, x.rows);
   const auto multiply = [&](const kernels::Epilogue& whole, MatrixView<float> to) { quant_method_->apply(ctx, x, whole, to); };
-  if (groups.empty()) return multiply({}, y);
-  lora->add_lora_linear(ctx, lora_target_, groups, x, /*add=*/false, y, multiply);
+  const auto own = own_columns(y);
+  if (groups.empty()) {
+    multiply({}, own);
+  } else {
+    lora->add_lora_linear(ctx, lora_target_, groups, x, /*add=*/false, {own, held_, outputs_}, multiply);
+  }
+  gather(ctx, y);
 }
 
 void LinearBase::multiply_grouped(const platform::Context& ctx, const platform::OpOf<platform::ops::GroupedMatmul>& matmul,
@@ -117,25 +185,35 @@ void LinearBase::forward_grouped(const platform::Context& ctx, const platform::O
   if (ctx.profile != nullptr) {
     for (const Rows& rows : layers) rows.layer->count_product(*ctx.profile, rows.count);
   }
-  if (lora == nullptr) return multiply_grouped(ctx, matmul, layers, x, {}, y);
+  // They are alike, so their rows are gathered as one matrix.
+  const LinearBase& like = *layers.front().layer;
+  const auto own = like.own_columns(y);
+  for (const Rows& rows : layers) {
+    CHORAL_CHECK(rows.layer->begins_ == like.begins_, "layers whose products are grouped are divided alike");
+  }
+  if (lora == nullptr) {
+    multiply_grouped(ctx, matmul, layers, x, {}, own);
+    return like.gather(ctx, y);
+  }
   const auto targets = ctx.kernel.scratch.make<lora::PunicaWrapper::TargetRows>(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) targets[i] = {layers[i].layer->lora_target_, layers[i].begin, layers[i].groups};
-  lora->add_lora_grouped(ctx, targets, x, y, [&](const kernels::Epilogue& whole, MatrixView<float> to) {
-    multiply_grouped(ctx, matmul, layers, x, whole, to);
-  });
+  lora->add_lora_grouped(
+      ctx, targets, x, {own, like.held_, like.outputs_},
+      [&](const kernels::Epilogue& whole, MatrixView<float> to) { multiply_grouped(ctx, matmul, layers, x, whole, to); });
+  like.gather(ctx, y);
 }
 
 ReplicatedLinear::ReplicatedLinear(Builder& builder, quant::LayerKind kind, const Spec& spec)
-    : LinearBase(builder, kind, spec.prefix, single_shape(spec)) {}
+    : LinearBase(builder, kind, spec.prefix, single_shape(spec), Division::kNone) {}
 
 ColumnParallelLinear::ColumnParallelLinear(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec)) {}
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec), division_of(spec.own), spec.own) {}
 
 RowParallelLinear::RowParallelLinear(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec)) {}
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec), division_of(spec.own), spec.own) {}
 
 MergedColumnParallelLinear::MergedColumnParallelLinear(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, merged_shape(spec)) {}
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, merged_shape(spec), division_of(spec.own), spec.own) {}
 
 QKVParallelLinear::QKVParallelLinear(Builder& builder, const Spec& spec)
     : MergedColumnParallelLinear(
@@ -144,6 +222,7 @@ QKVParallelLinear::QKVParallelLinear(Builder& builder, const Spec& spec)
                     .members = {"q_proj", "k_proj", "v_proj"},
                     .out = {spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * spec.head_dim},
                     .bias = spec.bias,
-                    .merged = spec.merged}) {}
+                    .merged = spec.merged,
+                    .own = spec.own}) {}
 
 }  // namespace choral::layers

@@ -1,6 +1,7 @@
 // The linear family: y = x·Wᵀ + b, spelled as the field knows it. The layer owns shapes and shard names; its quant_method owns
-// weights and arithmetic. On one process every kind holds the whole matrix; the kinds say along which axis a matrix is split
-// when there are more (column = outputs, row = inputs, replicated = not at all).
+// weights and arithmetic. Where ranks divide a model, each has some rows of W, whatever the field's names say of inputs: a sum
+// is never divided. A layer whose spec says which outputs are a rank's own gives these alone; another one shares its rows out
+// by itself, and y is gathered; replicated and small ones are whole on every rank.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "layers/module.h"
+#include "layers/rank_share.h"
 #include "lora/plan/punica_wrapper.h"
 
 namespace choral::layers {
@@ -50,8 +52,15 @@ class LinearBase : public Module {
   std::optional<kernels::RowForm> quantised_input(CpuLevel level) const { return quant_method_->quantised_input(level); }
 
   int64_t in_features() const { return shape_.in; }
-  int64_t out_features() const { return shape_.out_total(); }
+  // Columns of y.
+  int64_t out_features() const { return gathers() ? begins_.back() : shape_.out_total(); }
   const quant::LinearMethod& quant_method() const { return *quant_method_; }
+  // What this rank computes of y, and the rest of y from the others.
+  MatrixView<float> own_columns(MatrixView<float> y) const {
+    return gathers() ? y.sub_cols(held_.front().of, held_.front().count) : y;
+  }
+  void gather(const platform::Context& ctx, MatrixView<float> y) const;
+  std::span<const lora::HeldColumns> held() const { return held_; }
   // This layer as adapters see it, called `name`; its weights are read through the layer, which must outlive the target.
   lora::LoRATarget lora_target(lora::TargetKind kind, std::string name) const;
 
@@ -62,7 +71,8 @@ class LinearBase : public Module {
     return quant_method_->expected_bytes(request, shape_, parameters_);
   }
   int64_t weight_bytes() const override { return quant_method_->size_bytes(); }
-  int64_t parameters() const override { return shape_.in * shape_.out_total() + (shape_.bias ? shape_.out_total() : 0); }
+  // Of all ranks.
+  int64_t parameters() const override { return (shape_.in + (shape_.bias ? 1 : 0)) * outputs_; }
   std::optional<ProductForm> product_form(CpuLevel level) const override {
     return ProductForm{quant_method_->scheme(), quant_method_->kernel_name(level), quant_method_->why()};
   }
@@ -70,9 +80,19 @@ class LinearBase : public Module {
   std::string kernel_name(CpuLevel level) const override { return quant_method_->kernel_name(level); }
 
  protected:
-  LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, quant::LinearShape shape);
+  // `own`: this rank's outputs, which are all that it gives.
+  enum class Division { kByItself, kOwnOutputs, kNone };
+  LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, const quant::LinearShape& shape, Division division,
+             const std::vector<Share>& own = {});
+  static Division division_of(const std::vector<Share>& own) { return own.empty() ? Division::kByItself : Division::kOwnOutputs; }
+
+  // Of a layer that is gathered: where each rank's outputs begin, and where they end; empty: it is whole, or not gathered.
+  const std::vector<int64_t>& begins() const { return begins_; }
 
  private:
+  bool gathers() const { return !begins_.empty(); }
+  void divide(const std::vector<Share>& own);
+  void share_out(const Ranks& ranks);
   struct Input {
     MatrixView<const float> x;
     kernels::QuantisedRows quantised;  // empty: x as it is
@@ -85,7 +105,11 @@ class LinearBase : public Module {
                                MatrixView<float> y);
 
   std::string prefix_;
-  quant::LinearShape shape_;
+  quant::LinearShape shape_;  // of what is held
+  int64_t outputs_;           // of all ranks
+  std::vector<lora::TargetMember> members_;
+  std::vector<lora::HeldColumns> held_;  // empty: all
+  std::vector<int64_t> begins_;
   int lora_target_ = -1;  // of a plain linear layer
   std::unique_ptr<quant::LinearMethod> quant_method_;
   quant::ParameterSet parameters_;
@@ -97,6 +121,7 @@ struct LinearSpec {
   int64_t in = 0;
   int64_t out = 0;
   bool bias = false;
+  std::vector<Share> own = {};  // of the outputs, those that this rank gives; empty: y has all
 };
 
 class ReplicatedLinear : public LinearBase {
@@ -133,7 +158,8 @@ class MergedColumnParallelLinear : public LinearBase {
     std::vector<std::string> members;  // its parts as the checkpoint has them, beside it: "gate_proj" -> "…mlp.gate_proj"
     std::vector<int64_t> out;
     bool bias = false;
-    bool merged = false;  // the checkpoint has the whole under its own name, as adapters then do, and no parts
+    bool merged = false;          // the checkpoint has the whole under its own name, as adapters then do, and no parts
+    std::vector<Share> own = {};  // as LinearSpec has it
   };
   MergedColumnParallelLinear(Builder& builder, const Spec& spec);
 };
@@ -149,7 +175,8 @@ class QKVParallelLinear : public MergedColumnParallelLinear {
     int64_t heads = 0;
     int64_t kv_heads = 0;
     bool bias = false;
-    bool merged = false;  // as MergedColumnParallelLinear has it
+    bool merged = false;          // as MergedColumnParallelLinear has it
+    std::vector<Share> own = {};  // as LinearSpec has it
   };
   QKVParallelLinear(Builder& builder, const Spec& spec);
 };

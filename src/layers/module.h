@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/rank_share.h"
 #include "lora/target.h"
 #include "platform/custom_op.h"
 #include "platform/layer_overrides.h"
@@ -45,6 +46,7 @@ struct Builder {
   const quant::QuantConfig& quant_config;
   const platform::CustomOpConfig& custom_ops;
   const platform::LayerOverrides& overrides;
+  Ranks ranks = {};
   std::vector<Module*> modules = {};  // every module in order of construction; owned by the model
   Status status = {};
   std::vector<lora::LoRATarget> lora_targets = {};  // what adapters may change

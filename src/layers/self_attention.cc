@@ -4,20 +4,54 @@
 
 namespace choral::layers {
 
-SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
+// By heads of keys, each with the queries that look at it; of ranks that are a multiple of these some share one.
+SelfAttention::OwnHeads SelfAttention::own_heads(const Ranks& ranks, const Spec& spec) {
+  OwnHeads all{{0, spec.heads}, {0, spec.kv_heads}};
+  const int64_t queries = spec.heads / spec.kv_heads;  // of a head of keys
+  const int64_t sharing = ranks.count / spec.kv_heads;
+  const bool divides = spec.kv_heads >= ranks.count || (ranks.count % spec.kv_heads == 0 && queries >= sharing);
+  if (ranks.count == 1 || !divides || spec.qk_norm == QkNorm::kAllHeads) return all;  // whose norm is of one row of all heads
+  OwnHeads own;
+  if (spec.kv_heads >= ranks.count) {
+    const auto keys = share_begins(spec.kv_heads, 1, ranks.count);
+    own.keys = share_of(keys, ranks.rank);
+    for (const int64_t begin : keys) own.begins.push_back(begin * queries);
+  } else {
+    own.keys = {ranks.rank / sharing, 1};
+    for (int64_t r = 0; r < ranks.count; ++r) own.begins.push_back(r / sharing * queries + r % sharing * queries / sharing);
+    own.begins.push_back(spec.heads);
+  }
+  own.queries = share_of(own.begins, ranks.rank);
+  return own;
+}
+
+std::vector<Share> SelfAttention::own_outputs(const OwnHeads& own, const Spec& spec) {
+  if (own.begins.empty()) return {};
+  const int64_t q_width = spec.output_gate ? 2 * spec.head_dim : spec.head_dim, kv_width = spec.head_dim;
+  const int64_t keys = spec.heads * q_width, values = keys + spec.kv_heads * kv_width;
+  return {{own.queries.begin * q_width, own.queries.count * q_width},
+          {keys + own.keys.begin * kv_width, own.keys.count * kv_width},
+          {values + own.keys.begin * kv_width, own.keys.count * kv_width}};
+}
+
+SelfAttention::SelfAttention(Builder& builder, const Spec& spec, const OwnHeads& own)
     : rotary_(spec.rotary),
-      q_size_(spec.heads * spec.head_dim),
-      kv_size_(spec.kv_heads * spec.head_dim),
+      q_begin_(own.queries.begin * spec.head_dim),
+      q_size_(own.queries.count * spec.head_dim),
+      kv_size_(own.keys.count * spec.head_dim),
       qkv_proj_(builder.make<QKVParallelLinear>({.prefix = spec.prefix + ".qkv_proj",
                                                  .in = spec.hidden,
                                                  .head_dim = spec.head_dim,
                                                  .heads = spec.output_gate ? 2 * spec.heads : spec.heads,
                                                  .kv_heads = spec.kv_heads,
                                                  .bias = spec.qkv_bias,
-                                                 .merged = spec.merged_qkv})),
-      sinks_(spec.sinks ? builder.make<AttentionSinks>({.prefix = spec.prefix + ".sinks", .heads = spec.heads}) : nullptr),
-      attention_({.heads = spec.heads,
-                  .kv_heads = spec.kv_heads,
+                                                 .merged = spec.merged_qkv,
+                                                 .own = own_outputs(own, spec)})),
+      sinks_(spec.sinks
+                 ? builder.make<AttentionSinks>({.prefix = spec.prefix + ".sinks", .heads = spec.heads, .own = own.queries})
+                 : nullptr),
+      attention_({.heads = own.queries.count,
+                  .kv_heads = own.keys.count,
                   .head_dim = spec.head_dim,
                   .scale = spec.scale.value_or(1.0F / std::sqrt(static_cast<float>(spec.head_dim))),
                   .softcap = spec.softcap,
@@ -25,13 +59,14 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec)
                   .sees_later = spec.sees_later},
                  /*value_dim=*/spec.head_dim, sinks_.get()),
       o_proj_(builder.make<RowParallelLinear>(
-          {.prefix = spec.prefix + ".o_proj", .in = q_size_, .out = spec.hidden, .bias = spec.output_bias})),
+          {.prefix = spec.prefix + ".o_proj", .in = spec.heads * spec.head_dim, .out = spec.hidden, .bias = spec.output_bias})),
       qk_norm_(spec.qk_norm),
       query_scale_(spec.query_scale) {
+  for (const int64_t head : own.begins) begins_.push_back(head * spec.head_dim);
   if (spec.output_gate) {
     queries_.emplace(spec.head_dim, qkv_proj_->out_features());
     gates_ = queries_;
-    for (int64_t head = 0; head < spec.heads; ++head) {
+    for (int64_t head = 0; head < own.queries.count; ++head) {
       queries_->add(2 * head * spec.head_dim, spec.head_dim);
       gates_->add((2 * head + 1) * spec.head_dim, spec.head_dim);
     }
@@ -55,7 +90,8 @@ void SelfAttention::describe_head_norms(Graph& graph, Value q, Value k) const {
 
 void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
   const int64_t k_begin = qkv_proj_->out_features() - 2 * kv_size_;
-  const Value qkv = graph.matrix(k_begin + 2 * kv_size_), attended = graph.matrix(q_size_);
+  const Value qkv = graph.matrix(k_begin + 2 * kv_size_), whole = graph.matrix(o_proj_->in_features());
+  const Value attended = whole.columns(q_begin_, q_size_);
   const Value q = queries_ ? graph.matrix(q_size_) : qkv.columns(0, q_size_);
   const Value k = qkv.columns(k_begin, kv_size_), v = qkv.columns(k_begin + kv_size_, kv_size_);
   graph.add(LinearStep{qkv_proj_.get(), x, qkv, false});
@@ -76,7 +112,8 @@ void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
     graph.add(ReorderStep{&*gates_, qkv, gate});
     graph.add(GateStep{kernels::Activation::kSigmoid, gate, attended});
   }
-  graph.add(LinearStep{o_proj_.get(), attended, out.y, out.add});
+  if (!begins_.empty()) graph.add(GatherStep{whole, &begins_});
+  graph.add(LinearStep{o_proj_.get(), whole, out.y, out.add});
 }
 
 }  // namespace choral::layers

@@ -39,7 +39,7 @@ class SelfAttention : public AttentionBlock {
     std::optional<kernels::PositionScale> query_scale = {};  // of q after the rotation
     const RotaryEmbedding* rotary = nullptr;                 // of the model, which outlives the layers; null: q and k do not turn
   };
-  SelfAttention(Builder& builder, const Spec& spec);
+  SelfAttention(Builder& builder, const Spec& spec) : SelfAttention(builder, spec, own_heads(builder.ranks, spec)) {}
 
   void describe(Graph& graph, Value x, const Output& out) const override;
 
@@ -47,10 +47,19 @@ class SelfAttention : public AttentionBlock {
   void bind_kv_cache(const KvBinding& binding) override { attention_.bind_kv_cache(binding); }
 
  private:
+  // What a rank of a divided model attends with: heads of queries, and those of keys and values that they look at.
+  struct OwnHeads {
+    Share queries, keys;
+    std::vector<int64_t> begins = {};  // of each rank's queries; empty: every rank has all heads
+  };
+  static OwnHeads own_heads(const Ranks& ranks, const Spec& spec);
+  static std::vector<Share> own_outputs(const OwnHeads& own, const Spec& spec);
+  SelfAttention(Builder& builder, const Spec& spec, const OwnHeads& own);
   void describe_head_norms(Graph& graph, Value q, Value k) const;
 
   const RotaryEmbedding* rotary_;
-  int64_t q_size_, kv_size_;
+  int64_t q_begin_, q_size_, kv_size_;          // of the own heads
+  std::vector<int64_t> begins_;                 // of each rank's columns of what is attended; empty: all are here
   std::optional<ColumnOrder> queries_, gates_;  // among the columns of qkv_proj; none: no gate
   std::unique_ptr<QKVParallelLinear> qkv_proj_;
   std::unique_ptr<AttentionSinks> sinks_;  // null: none

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "platform/collective.h"
 #include "platform/host_view.h"
 
 namespace choral::layers {
@@ -14,7 +15,7 @@ quant::LinearShape table_shape(const VocabParallelEmbedding::Spec& spec) {
 }  // namespace
 
 VocabParallelEmbedding::VocabParallelEmbedding(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kEmbedding, spec.prefix, table_shape(spec)),
+    : LinearBase(builder, quant::LayerKind::kEmbedding, spec.prefix, table_shape(spec), Division::kByItself),
       CustomOp(kLayerName, builder.custom_ops, builder.session),
       lora_target_(builder.add_lora_target(lora_target(lora::TargetKind::kEmbedding, spec.prefix))) {}
 
@@ -22,16 +23,27 @@ void VocabParallelEmbedding::lookup(const platform::Context& ctx, platform::Inde
                                     const lora::PunicaWrapper* lora) const {
   const platform::StepMark mark(ctx);
   look_up_base(ctx, base_ids(ctx, ids), out);
+  if (!begins().empty()) ctx.ranks->gather_rows(ctx.kernel, out, [&](int64_t row) { return owner_of(ids.host[row]); });
   if (lora != nullptr) lora->add_lora_embedding(ctx, lora_target_, ids, out);
 }
 
-// Tokens that adapters bring have no row here: any row stands where theirs will.
+bool VocabParallelEmbedding::holds(int32_t id) const {
+  return begins().empty() ? id < out_features() : id >= held().front().of && id < held().front().of + held().front().count;
+}
+
+// Of a token that an adapter brings: anybody.
+int VocabParallelEmbedding::owner_of(int32_t id) const {
+  if (id >= begins().back()) return 0;
+  return static_cast<int>(std::upper_bound(begins().begin(), begins().end(), id) - begins().begin()) - 1;
+}
+
+// Tokens that adapters bring, or other ranks have, have no row here: any row stands where theirs will.
 platform::IndexArray<int32_t> VocabParallelEmbedding::base_ids(const platform::Context& ctx,
                                                                platform::IndexArray<int32_t> ids) const {
-  const auto is_base = [this](int32_t id) { return id < out_features(); };
-  if (std::all_of(ids.host.begin(), ids.host.end(), is_base)) return ids;
+  const int32_t first = held().empty() ? 0 : static_cast<int32_t>(held().front().of);
+  if (first == 0 && std::all_of(ids.host.begin(), ids.host.end(), [this](int32_t id) { return holds(id); })) return ids;
   const auto safe = ctx.kernel.scratch.make<int32_t>(ids.host.size());
-  std::transform(ids.host.begin(), ids.host.end(), safe.begin(), [&](int32_t id) { return is_base(id) ? id : 0; });
+  std::transform(ids.host.begin(), ids.host.end(), safe.begin(), [&](int32_t id) { return holds(id) ? id - first : 0; });
   return platform::place_indices(ctx, std::span<const int32_t>(safe));
 }
 
@@ -48,7 +60,7 @@ void VocabParallelEmbedding::look_up_base(const platform::Context& ctx, platform
 }
 
 ParallelLMHead::ParallelLMHead(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kLmHead, spec.prefix, table_shape(spec)) {}
+    : LinearBase(builder, quant::LayerKind::kLmHead, spec.prefix, table_shape(spec), Division::kByItself) {}
 
 LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec)
     : CustomOp(kLayerName, builder.custom_ops, builder.session),
@@ -85,9 +97,11 @@ void LogitsProcessor::multiply(const platform::Context& ctx, MatrixView<const fl
     lora->fill_own_logits(ctx, lora_target_, hidden, rows, logits.sub_cols(vocab, logits.cols - vocab));
     logits = logits.sub_cols(0, vocab);
   }
-  lora->add_lora_logits(ctx, lora_target_, hidden, rows, logits, [&](const kernels::Epilogue& wanted, MatrixView<float> to) {
+  const lora::LayerOutput out(head_.own_columns(logits), head_.held(), vocab);
+  lora->add_lora_logits(ctx, lora_target_, hidden, rows, out, [&](const kernels::Epilogue& wanted, MatrixView<float> to) {
     head_.quant_method().apply(ctx, hidden, wanted, to);
   });
+  head_.gather(ctx, logits);
 }
 
 }  // namespace choral::layers

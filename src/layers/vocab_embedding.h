@@ -22,6 +22,8 @@ class VocabParallelEmbedding : public LinearBase, public platform::CustomOp {
                       const lora::PunicaWrapper* lora = nullptr) const;
 
  private:
+  bool holds(int32_t id) const;
+  int owner_of(int32_t id) const;
   platform::IndexArray<int32_t> base_ids(const platform::Context& ctx, platform::IndexArray<int32_t> ids) const;
   void look_up_base(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out) const;
 

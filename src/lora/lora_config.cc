@@ -64,9 +64,9 @@ Status LoRAConfig::validate() const {
                          *max_cpu_loras, max_loras, kMostAdapters));
   }
   if (fully_sharded_loras) {
-    problems.add(
-        unsupported("fully_sharded_loras (--fully-sharded-loras) is set: the engine is one process with one device, so there is "
-                    "nothing to shard; leave it out"));
+    problems.add(unsupported(
+        "fully_sharded_loras (--fully-sharded-loras) is set: ranks are of one process, where an adapter's A is in memory "
+        "once and all of them read it; leave it out"));
   }
   for (const double factor : long_lora_scaling_factors) {
     if (!std::isfinite(factor) || factor < 1.0) {

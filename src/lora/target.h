@@ -20,6 +20,12 @@ enum class TargetKind : uint8_t {
   kNorm,       // a weight vector; only ever replaced as a whole
 };
 
+// Of a rank of a divided model, which has some of a layer's outputs: columns [of, of + count) of the whole layer's are columns
+// [at, at + count) of what it computes.
+struct HeldColumns {
+  int64_t of = 0, at = 0, count = 0;
+};
+
 // One projection as checkpoint files name it.
 struct TargetMember {
   std::string name;  // "model.layers.0.self_attn.q_proj"
@@ -30,18 +36,19 @@ struct LoRATarget {
   TargetKind kind = TargetKind::kLinear;
   std::string name;  // "model.layers.0.self_attn.qkv_proj": how messages and already-fused files call the whole
   std::vector<TargetMember> members = {};
-  std::string tied_to = {};  // a head that is the embedding of this name, seen from the other side
-  int64_t in = 0;            // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
+  std::vector<HeldColumns> held = {};  // ascending; empty: this process has all of the layer
+  std::string tied_to = {};            // a head that is the embedding of this name, seen from the other side
+  int64_t in = 0;                      // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
   // Not empty: element i of the x that the layer multiplies is what files call in_order[i]. Files' matrices are turned to it.
   std::vector<int32_t> in_order = {};
   float stored_less = 0;  // of a norm: what files have subtracted from the weight (Gemma's: 1)
   // A linear layer that is not computed where it stands: latent attention multiplies queries by the part that makes keys. So what
   // changes a key is applied by the row that looks at it, and must be the same for all keys of a sequence.
   bool absorbed = false;
-  // W's row `row` (of the stacked whole) as float, as the layer computes with it: for DoRA's norms. Null for norms.
-  // An error is the device's.
+  // W's row `row` (of the stacked whole, or of what is held) as float, as the layer computes with it: for DoRA's norms. Null for
+  // norms. An error is the device's.
   std::function<Status(int64_t row, std::span<float> out)> base_row = {};
-  // The layer's own bias, empty when it has none. [out]
+  // The layer's own bias, empty when it has none. [out, or as many as are held]
   std::function<std::span<const float>()> base_bias = {};
   // A router's bias that helps to choose but has no share in the weights; adapters choose by the base's. Null for what has none;
   // empty while the base's weights are not there. [out]

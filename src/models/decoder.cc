@@ -280,7 +280,8 @@ class DecoderModel : public Model {
 Result<std::unique_ptr<Model>> make_decoder(DecoderSpec spec, const ModelOptions& options) {
   if (spec.latent && spec.sees_later) return unsupported("latent attention is causal here, and the model's configuration is not");
   auto model = std::make_unique<DecoderModel>(
-      Builder{options.session, options.quant_config, options.custom_ops, options.overrides}, std::move(spec), options.head);
+      Builder{options.session, options.quant_config, options.custom_ops, options.overrides, options.ranks}, std::move(spec),
+      options.head);
   if (!model->status().ok()) return model->status();
   return std::unique_ptr<Model>(std::move(model));
 }

@@ -305,7 +305,8 @@ class Gemma4Model : public Model {
 
 Result<std::unique_ptr<Model>> make_gemma4_model(Gemma4Spec spec, const ModelOptions& options) {
   auto model = std::make_unique<Gemma4Model>(
-      Builder{options.session, options.quant_config, options.custom_ops, options.overrides}, std::move(spec), options.head);
+      Builder{options.session, options.quant_config, options.custom_ops, options.overrides, options.ranks}, std::move(spec),
+      options.head);
   if (!model->status().ok()) return model->status();
   return std::unique_ptr<Model>(std::move(model));
 }

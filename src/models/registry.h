@@ -15,7 +15,8 @@ struct ModelOptions {
   const platform::CustomOpConfig& custom_ops;
   const platform::LayerOverrides& overrides;
   int64_t max_model_len = 0;  // 0 = what the config says; rotary tables are made up to here
-  Head head = {};             // make_model() reads it from the architecture's name
+  layers::Ranks ranks = {};
+  Head head = {};  // make_model() reads it from the architecture's name
 };
 
 // `config` is the normalised map of io::load_model_config. Of each known architecture, "XForCausalLM", "XModel" and

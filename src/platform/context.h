@@ -8,6 +8,7 @@
 
 namespace choral::platform {
 
+class Collective;
 class OpProfile;
 class Session;
 struct OpTable;
@@ -16,12 +17,13 @@ struct Context {
   Context(Session& open_session, ThreadPool& pool, CpuLevel level);
   // The same device, called through another table.
   Context(const Context& other, const OpTable& table)
-      : session(other.session), ops(table), memory(other.memory), kernel(other.kernel) {}
+      : session(other.session), ops(table), memory(other.memory), kernel(other.kernel), ranks(other.ranks) {}
 
   Session& session;
   const OpTable& ops;
   Arena& memory;  // of the step, on the device
   kernels::Context kernel;
+  Collective* ranks = nullptr;   // null: the model is not divided
   OpProfile* profile = nullptr;  // when set, every operator call is timed into it
 
   // A matrix of the step on the device, contents undefined. [rows, cols]

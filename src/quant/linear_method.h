@@ -14,13 +14,21 @@
 
 namespace choral::quant {
 
+// Rows of a stored tensor that a rank of a divided model has: so many from `first` on, of `of`.
+struct HeldRows {
+  int64_t first = 0, of = 0;
+};
+
 // y = x·Wᵀ (+ bias), W [sum(out), in] stacked from one part a shard.
 struct LinearShape {
   int64_t in = 0;
-  std::vector<int64_t> out;              // rows of each shard
+  std::vector<int64_t> out;              // rows of each shard, of those that are held
   std::vector<std::string> shard_names;  // checkpoint names without ".weight": "model.layers.0.self_attn.q_proj"
   bool bias = false;
+  std::vector<HeldRows> held = {};  // of each shard, which may have a tensor's name more than once; empty: all rows of all
 
+  // Rows of the shard as it is stored.
+  int64_t stored_rows(size_t shard) const { return held.empty() ? out[shard] : held[shard].of; }
   int64_t out_total() const {
     int64_t total = 0;
     for (const int64_t rows : out) total += rows;

@@ -21,19 +21,23 @@ bool accepts(StoredAs wanted, DType type) {
   return false;
 }
 
-Status wrong_type(const Shard& shard, StoredAs wanted) {
+Status wrong_type(std::string_view name, DType type, StoredAs wanted) {
   constexpr std::string_view kNames[] = {
       "a float type", "a float type or GGUF blocks", "int8", "uint8", "int32", "an integer type", "a float type or int64",
       "float8_e4m3",  "a float type or float8_e8m0"};
   return unsupported(
       "tensor {} is stored as {}, {} is wanted; a quantised checkpoint says how it was made in quantization_config of "
       "config.json",
-      shard.name, dtype_name(shard.tensor.view.dtype), kNames[static_cast<size_t>(wanted)]);
+      name, dtype_name(type), kNames[static_cast<size_t>(wanted)]);
 }
 
 int64_t loaded_bytes(const Parameter& parameter) {
   int64_t total = 0;
-  for (const auto& shard : parameter.shards) total += shard.loaded() ? shard.tensor.view.size_bytes() : 0;
+  for (const auto& shard : parameter.shards) {
+    TensorView view = shard.tensor.view;
+    if (shard.cut) view.shape = shard.cut->shape;
+    total += shard.loaded() ? view.size_bytes() : 0;
+  }
   return total;
 }
 
@@ -57,14 +61,19 @@ const Parameter* ParameterSet::find(std::string_view name) const {
   return nullptr;
 }
 
+Result<io::SourceTensor> load_shard(WeightSource& source, const Parameter& parameter, const Shard& shard) {
+  if (parameter.presence == Presence::kOptional && !source.contains(shard.name)) return io::SourceTensor();
+  std::vector<Shape> shapes = shard.other_shapes;
+  shapes.insert(shapes.begin(), shard.shape);
+  CHORAL_TRY(auto tensor, source.take_any_of(shard.name, shapes));
+  if (!accepts(parameter.stored_as, tensor.view.dtype)) return wrong_type(shard.name, tensor.view.dtype, parameter.stored_as);
+  return tensor;
+}
+
 Status ParameterSet::weight_loader(WeightSource& source) {
   for (auto& parameter : parameters_) {
     for (auto& shard : parameter.shards) {
-      if (parameter.presence == Presence::kOptional && !source.contains(shard.name)) continue;
-      std::vector<Shape> shapes = shard.other_shapes;
-      shapes.insert(shapes.begin(), shard.shape);
-      CHORAL_TRY(shard.tensor, source.take_any_of(shard.name, shapes));
-      if (!accepts(parameter.stored_as, shard.tensor.view.dtype)) return wrong_type(shard, parameter.stored_as);
+      CHORAL_TRY(shard.tensor, load_shard(source, parameter, shard));
     }
   }
   return {};
@@ -87,6 +96,7 @@ void ParameterSet::release(WeightSource& source) {
     for (auto& shard : parameter.shards) {
       if (shard.loaded()) source.release(shard.name);
       shard.tensor = {};
+      shard.memory = {};
     }
   }
 }

@@ -2,10 +2,13 @@
 // packed and let go (process_weights_after_loading). A fused layer has one shard a member: q, k, v.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "quant/weight_source.h"
+#include "tensor/tensor.h"
 
 namespace choral::quant {
 
@@ -14,6 +17,14 @@ struct Shard {
   Shape shape;
   io::SourceTensor tensor;               // empty view until loaded
   std::vector<Shape> other_shapes = {};  // that are as good
+  // Of a rank of a divided model: what it holds of the tensor is to be cut out of it (quant/held_rows.h).
+  struct Cut {
+    int dim = 0;
+    int64_t begin = 0;
+    Shape shape = {};  // of what is held
+  };
+  std::optional<Cut> cut = {};
+  Tensor memory = {};  // what was cut out, where it is no part of the file as it lies
 
   bool loaded() const { return tensor.view.data != nullptr; }
 };
@@ -39,6 +50,9 @@ struct Parameter {
   Presence presence = Presence::kRequired;  // of each shard
 };
 
+// The shard's tensor, in one of its shapes; none, where it need not be there and is not.
+Result<io::SourceTensor> load_shard(WeightSource& source, const Parameter& parameter, const Shard& shard);
+
 class ParameterSet {
  public:
   Parameter& add(std::string name, StoredAs stored_as, Presence presence = Presence::kRequired);
@@ -46,6 +60,8 @@ class ParameterSet {
   Parameter& get(std::string_view name);
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   const Parameter* find(std::string_view name) const;  // null: not registered
+  std::span<Parameter> all() { return parameters_; }
+  std::span<const Parameter> all() const { return parameters_; }
 
   // Every registered shard must be in the source if it is required, in a type that is read; the first that is not is named.
   Status weight_loader(WeightSource& source);

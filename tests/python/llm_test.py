@@ -401,10 +401,10 @@ class Life(PackageTest):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(2):
-                LLM(self.model, threads=1, enable_lora=True, tensor_parallel_size=1, gpu_memory_utilization=0.5, hf_overrides={"a": 1}).close()
+                LLM(self.model, threads=1, enable_lora=True, pipeline_parallel_size=1, gpu_memory_utilization=0.5, hf_overrides={"a": 1}).close()
         self.assertEqual([str(one.message) for one in caught], ["LLM: the argument hf_overrides is not known here and does nothing"])
-        with self.raises(InvalidArgumentError, "tensor_parallel_size=2"):
-            LLM(self.model, tensor_parallel_size=2)
+        with self.raises(InvalidArgumentError, "pipeline_parallel_size=2"):
+            LLM(self.model, pipeline_parallel_size=2)
         with self.raises(InvalidArgumentError, "max_num_seqs must be of type int"):
             LLM(self.model, max_num_seqs="many")
         with self.raises(NotFoundError, "--draft-model org/small"):

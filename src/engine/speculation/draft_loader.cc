@@ -147,7 +147,8 @@ Result<DraftMemory> plan_draft_memory(const EngineOptions& options) {
     CHORAL_TRY(const auto device, set_up_device(own, architecture_of(files.config), *pool));
     CheckpointWeights weights(checkpoint, request);
     CHORAL_TRY(const auto found, find_weights(files.config, *device.session, weights, own.max_model_len, device.forms));
-    CHORAL_TRY(const auto memory, plan_model_memory(*found.model, own, *device.session, kv_dtype, found.expected_bytes));
+    CHORAL_TRY(const auto memory,
+               plan_model_memory(sizes_of(*found.model, found.expected_bytes, own), own, *device.session, kv_dtype));
     return DraftMemory{.bytes = memory.weight_bytes + memory.kv.bytes};
   };
   return plan().while_(flag_of(own));

@@ -93,13 +93,28 @@ void shrink(const platform::Context& ctx, MatrixView<const float> x, int64_t out
   }
 }
 
+// Calls run(first of the layer's outputs, these columns of y) for what columns of y, `col` of what is computed first, are.
+template <class Run>
+void for_each_held(std::span<const HeldColumns> held, int64_t col, MatrixView<float> y, Run run) {
+  if (held.empty()) return run(col, y);
+  for (const auto& [of, at, count] : held) {
+    const Overlap own = overlap(at, count, col, y.cols);
+    if (own.begin < own.end) run(of + col + own.begin - at, y.sub_cols(own.begin, own.end - own.begin));
+  }
+}
+
 // Adds the shares to the finished product, in passes of their own.
-void add_pass(const platform::Context& ctx, std::span<const kernels::LoRAShare> shares) {
+void add_pass(const platform::Context& ctx, std::span<const kernels::LoRAShare> shares, std::span<const HeldColumns> held) {
   if (shares.empty()) return;
   run_shrinks(ctx, shares);
-  const auto expands = ctx.kernel.scratch.make<kernels::LoRAExpand>(shares.size());
-  for (size_t i = 0; i < shares.size(); ++i) expands[i] = shares[i].expand;
-  ctx.ops.packed_lora_expand(ctx, expands);
+  const auto expands = ctx.kernel.scratch.make<kernels::LoRAExpand>(shares.size() * std::max<size_t>(held.size(), 1));
+  auto next = expands.begin();
+  for (const auto& [shrinks, expand] : shares) {
+    for_each_held(held, expand.col, expand.y, [&, terms = expand.terms](int64_t of, MatrixView<float> columns) {
+      *next++ = {terms, columns, of};
+    });
+  }
+  ctx.ops.packed_lora_expand(ctx, expands.first(next - expands.begin()));
 }
 
 // The base product, and the shares as far as it lets them go along; then the rest of them.
@@ -114,7 +129,7 @@ void run_along(const platform::Context& ctx, std::span<const kernels::LoRAShare>
   for (size_t i = 0; i < shares.size(); ++i) {
     if (!companion.was_begun(static_cast<int64_t>(i))) left[count++] = shares[i];
   }
-  add_pass(ctx, left.first(count));
+  add_pass(ctx, left.first(count), {});
 }
 
 // A voice that has any is of one adapter.
@@ -229,7 +244,8 @@ void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> share
 }
 
 void PunicaWrapper::add_on_host(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
-                                kernels::Epilogue wanted, MatrixView<float> y, BaseProduct base) {
+                                kernels::Epilogue wanted, const LayerOutput& out, BaseProduct base) {
+  const MatrixView<float>& y = out.y;
   const platform::StepMark mark(ctx);
   const auto shares = plan(ctx, targets, x);
   if (shares.empty()) return base(wanted, y);
@@ -247,18 +263,19 @@ void PunicaWrapper::add_on_host(const platform::Context& ctx, std::span<const Ta
   const auto on_product = chosen([](const GroupShare& s) { return !s.plain; });
   const auto on_result = chosen([=](const GroupShare& s) { return s.plain && s.row_count > most_along; });
   const auto along = chosen([=](const GroupShare& s) { return s.plain && s.row_count <= most_along; });
-  shrink(ctx, x, y.cols, on_product);
-  shrink(ctx, x, y.cols, on_result);
+  shrink(ctx, x, out.outputs, on_product);
+  shrink(ctx, x, out.outputs, on_result);
   if (!on_host) {
     for (auto& share : on_product) bring_to_host(ctx, share);
   }
 
-  const auto expand_product = [&](int64_t row, int64_t col, MatrixView<float> tile) {
-    add_expand(ctx.kernel.level, on_product, row, col, tile);
+  const auto expand_by = [&](std::span<const GroupShare> group_shares) {
+    return [&, group_shares](int64_t row, int64_t col, MatrixView<float> tile) {
+      for_each_held(out.held, col, tile,
+                    [&](int64_t of, MatrixView<float> columns) { add_expand(ctx.kernel.level, group_shares, row, of, columns); });
+    };
   };
-  const auto expand_result = [&](int64_t row, int64_t col, MatrixView<float> tile) {
-    add_expand(ctx.kernel.level, on_result, row, col, tile);
-  };
+  const auto expand_product = expand_by(on_product), expand_result = expand_by(on_result);
   const kernels::Epilogue::Hook product_hook(expand_product), result_hook(expand_result);
   if (!on_product.empty()) wanted.product_hook = &product_hook;
   if (!on_result.empty()) wanted.result_hook = &result_hook;
@@ -266,48 +283,48 @@ void PunicaWrapper::add_on_host(const platform::Context& ctx, std::span<const Ta
   for (size_t i = 0; i < along.size(); ++i) {
     work[i] = {along[i].shrinks, {along[i].terms, y.sub_rows(along[i].row_begin, along[i].row_count)}};
   }
-  if (on_host && !work.empty() && targets.size() == 1) return run_along(ctx, work, wanted, y, base);
+  if (on_host && !work.empty() && targets.size() == 1 && out.held.empty()) return run_along(ctx, work, wanted, y, base);
   base(wanted, y);
-  add_pass(ctx, work);
+  add_pass(ctx, work, out.held);
 }
 
 void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, bool add,
-                                    MatrixView<float> y, BaseProduct base) const {
+                                    const LayerOutput& out, BaseProduct base) const {
   kernels::Epilogue wanted;
   wanted.accumulate = add;
   const TargetRows rows{target, 0, host_groups()};
-  if (device_ == nullptr) return add_on_host(ctx, {&rows, 1}, x, wanted, y, base);
-  add_on_host(ctx, {&rows, 1}, x, wanted, y, [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
+  if (device_ == nullptr) return add_on_host(ctx, {&rows, 1}, x, wanted, out, base);
+  add_on_host(ctx, {&rows, 1}, x, wanted, out, [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
     device_->add_lora_linear(ctx, target, x, epilogue, to, base);
   });
 }
 
 void PunicaWrapper::add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups,
-                                    MatrixView<const float> x, bool add, MatrixView<float> y, BaseProduct base) const {
+                                    MatrixView<const float> x, bool add, const LayerOutput& out, BaseProduct base) const {
   kernels::Epilogue wanted;
   wanted.accumulate = add;
   TargetRows rows{target, 0, groups};
-  if (device_ == nullptr) return add_on_host(ctx, {&rows, 1}, x, wanted, y, base);
+  if (device_ == nullptr) return add_on_host(ctx, {&rows, 1}, x, wanted, out, base);
   const platform::StepMark mark(ctx);
   const auto left = ctx.kernel.scratch.make<RowGroup>(groups.size());
   const auto end = std::copy_if(groups.begin(), groups.end(), left.begin(),
                                 [this](const RowGroup& group) { return !device_->serves(group.voice); });
   rows.groups = left.first(end - left.begin());
-  add_on_host(ctx, {&rows, 1}, x, wanted, y, [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
+  add_on_host(ctx, {&rows, 1}, x, wanted, out, [&](const kernels::Epilogue& epilogue, MatrixView<float> to) {
     device_->add_lora_linear(ctx, target, groups, x, epilogue, to, base);
   });
 }
 
 void PunicaWrapper::add_lora_grouped(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
-                                     MatrixView<float> y, BaseProduct base) const {
+                                     const LayerOutput& out, BaseProduct base) const {
   CHORAL_CHECK(device_ == nullptr, "a device that computes adapters takes one layer after the other");
-  add_on_host(ctx, targets, x, {}, y, base);
+  add_on_host(ctx, targets, x, {}, out, base);
 }
 
 void PunicaWrapper::add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x,
-                                    std::span<const int32_t> rows, MatrixView<float> y, BaseProduct base) const {
+                                    std::span<const int32_t> rows, const LayerOutput& out, BaseProduct base) const {
   const platform::StepMark mark(ctx);
-  add_lora_linear(ctx, target, row_groups(rows, ctx.kernel.scratch), x, false, y, base);
+  add_lora_linear(ctx, target, row_groups(rows, ctx.kernel.scratch), x, false, out, base);
 }
 
 }  // namespace choral::lora

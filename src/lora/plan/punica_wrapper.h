@@ -12,6 +12,7 @@
 #include "lora/plan/lora_segment.h"
 #include "lora/plan/row_group.h"
 #include "lora/stacked/stacked_adapters.h"
+#include "lora/target.h"
 #include "platform/context.h"
 
 namespace choral::lora {
@@ -26,6 +27,17 @@ struct GroupShare {
   const PackedModule* replacement = nullptr;          // columns of it come from `values` instead of the base's product
   MatrixView<float> values = {};                      // [rows, out]; only replaced columns are filled
   MatrixView<float> token_values = {};                // [rows, replacement->token_ids]
+};
+
+// What is computed of a layer's outputs: all of them, or of a rank of a divided model those that it holds.
+struct LayerOutput {
+  LayerOutput(MatrixView<float> all) : y(all), outputs(all.cols) {}  // NOLINT(google-explicit-constructor)
+  LayerOutput(MatrixView<float> own, std::span<const HeldColumns> held_columns, int64_t all)
+      : y(own), held(held_columns), outputs(all) {}
+
+  MatrixView<float> y;                     // [rows, the held columns]
+  std::span<const HeldColumns> held = {};  // empty: y has all columns
+  int64_t outputs;                         // of the whole layer
 };
 
 class PunicaWrapper {
@@ -47,13 +59,12 @@ class PunicaWrapper {
 
   // The base product into `y`, with the layer's own epilogue and what adapters want of it; a bias is its own.
   using BaseProduct = StackedAdapters::BaseProduct;
-  // y = base(x) + every group's share, for the linear layer that is target `target`; with add, y += that. x [tokens, in],
-  // y [tokens, out]
-  void add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, bool add, MatrixView<float> y,
+  // y = base(x) + every group's share, for the linear layer that is target `target`; with add, y += that. x [tokens, in]
+  void add_lora_linear(const platform::Context& ctx, int target, MatrixView<const float> x, bool add, const LayerOutput& out,
                        BaseProduct base) const;
   // The same for rows that are not the step's own: `groups` ascend and share no row of x.
   void add_lora_linear(const platform::Context& ctx, int target, std::span<const RowGroup> groups, MatrixView<const float> x,
-                       bool add, MatrixView<float> y, BaseProduct base) const;
+                       bool add, const LayerOutput& out, BaseProduct base) const;
   // The same for several layers at once, each with rows of its own from `row_begin` on, ascending, in which its groups count. Not
   // where a device computes adapters, which takes one layer after the other.
   struct TargetRows {
@@ -62,7 +73,7 @@ class PunicaWrapper {
     std::span<const RowGroup> groups;
   };
   void add_lora_grouped(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
-                        MatrixView<float> y, BaseProduct base) const;
+                        const LayerOutput& out, BaseProduct base) const;
   bool on_device() const { return device_ != nullptr; }
   // For a projection that latent attention absorbs, in two halves, whose columns of the layer's output `columns` are. Of keys: y
   // holds base's product of q, each head's with its part of W, and gets what adapters add to it; base is given q as DoRA rescales
@@ -75,7 +86,7 @@ class PunicaWrapper {
                       MatrixView<float> y, FunctionRef<void()> base) const;
   // As a linear layer, for the head: row i of x is row rows[i] of the step.
   void add_lora_logits(const platform::Context& ctx, int target, MatrixView<const float> x, std::span<const int32_t> rows,
-                       MatrixView<float> y, BaseProduct base) const;
+                       const LayerOutput& out, BaseProduct base) const;
   // Tokens that the voice of a row of the step brings: its logits go on with theirs.
   int64_t own_tokens(int64_t row) const;
   // Their logits, of the same rows: y's columns follow the base's. What a row's voice does not bring is not written. [rows, most]
@@ -103,7 +114,7 @@ class PunicaWrapper {
   static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
   // The host's share of add_lora_linear().
   static void add_on_host(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
-                          kernels::Epilogue wanted, MatrixView<float> y, BaseProduct base);
+                          kernels::Epilogue wanted, const LayerOutput& out, BaseProduct base);
   std::span<const RowGroup> host_groups() const { return device_ == nullptr ? token_groups_ : host_groups_; }
 
   std::vector<RowGroup> token_groups_;

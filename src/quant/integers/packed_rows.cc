@@ -37,7 +37,7 @@ class PackedRows : public IntegerStorage {
   Result<IntegerWeight> read(const platform::Context& ctx, const LinearShape& shape, ParameterSet& parameters,
                              size_t shard) const override {
     const int64_t rows = shape.out[shard], groups = scale_groups(format_, shape.in);
-    CHORAL_RETURN_IF_ERROR(check_shape(parameters.get("weight_shape").shards[shard], rows, shape.in));
+    CHORAL_RETURN_IF_ERROR(check_shape(parameters.get("weight_shape").shards[shard], shape.stored_rows(shard), shape.in));
     CHORAL_TRY(Tensor memory, Tensor::allocate(DType::kI8, {rows, shape.in}));
     const Shard& weight = parameters.get("weight_packed").shards[shard];
     const TensorView& words = weight.tensor.view;

@@ -1,0 +1,187 @@
+#include "engine/ranks/ranks_executor.h"
+
+#include <algorithm>
+
+#include "base/out_of_memory.h"
+#include "engine/checkpoint_weights.h"
+#include "engine/executor_facts.h"
+#include "engine/layer_forms.h"
+#include "lora/joined_targets.h"
+#include "platform/host_view.h"
+
+namespace choral::engine {
+namespace {
+
+// Of so many threads in all, each rank's; earlier ones have one more.
+int threads_of(int rank, int ranks, int threads) { return std::max(1, threads / ranks + (rank < threads % ranks ? 1 : 0)); }
+
+// A rank's cache has the places that the plan gives its layers, which the scheduler deals in for all ranks.
+Status check_places(const Worker& worker, const EngineOptions& options, const KvPlan& plan) {
+  const ModelSizes own = worker.sizes(options);
+  const auto places =
+      kv_groups_of(own.layers, worker.kv_dtype(), options.max_model_len > 0 ? options.max_model_len : own.positions);
+  if (places.parts == plan.groups.parts && places.windows == plan.groups.windows) return {};
+  return unsupported(
+      "--tensor-parallel-size {}: layers of this model keep keys of unlike sizes, which do not divide alike; choose another size",
+      options.tensor_parallel_size);
+}
+
+}  // namespace
+
+// What ranks load from. Each reads the files through a source of its own.
+class RanksExecutor::Loading {
+ public:
+  Loading(const EngineOptions& options, const ModelFiles& files, std::shared_ptr<const io::Checkpoint> checkpoint,
+          const quant::WeightRequest& request)
+      : files_(files) {
+    for (int r = 0; r < options.tensor_parallel_size; ++r) {
+      EngineOptions own = options;
+      if (r > 0) own.on_progress = {};
+      options_.push_back(std::move(own));
+      weights_.push_back(std::make_unique<CheckpointWeights>(checkpoint, request));
+    }
+  }
+
+  EngineOptions& options(int rank) { return options_[static_cast<size_t>(rank)]; }
+  CheckpointWeights& weights(int rank) const { return *weights_[static_cast<size_t>(rank)]; }
+  const ModelFiles& files() const { return files_; }
+  std::vector<std::string>& notes() { return notes_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  const ModelFiles& files_;
+  std::vector<EngineOptions> options_;
+  std::vector<std::unique_ptr<CheckpointWeights>> weights_;
+  std::vector<std::string> notes_;
+};
+
+RanksExecutor::RanksExecutor(int ranks) : collectives_(ranks), ranks_(static_cast<size_t>(ranks)) {
+  for (auto& rank : ranks_) {
+    rank.step = [this, &rank] {
+      rank.status = rank.worker->execute_model(*input_, rank.unread);
+      if (!rank.status.ok()) collectives_.give_up();
+    };
+  }
+}
+
+Status RanksExecutor::on_each(const std::function<Status(int rank)>& work) {
+  std::vector<std::function<void()>> works;
+  for (int r = 0; r < std::ssize(ranks_); ++r) {
+    works.push_back([&work, &rank = ranks_[static_cast<size_t>(r)], r] {
+      rank.status = or_out_of_memory("the model cannot be loaded", [&] { return work(r); });
+    });
+  }
+  for (size_t r = 1; r < ranks_.size(); ++r) ranks_[r].thread->begin(works[r]);
+  works[0]();
+  for (size_t r = 1; r < ranks_.size(); ++r) ranks_[r].thread->wait();
+  for (const auto& rank : ranks_) CHORAL_RETURN_IF_ERROR(rank.status);
+  return {};
+}
+
+Result<std::unique_ptr<RanksExecutor>> RanksExecutor::load(EngineOptions& options, const ModelFiles& files,
+                                                           const DraftMemory& draft) {
+  CHORAL_TRY(const auto request, parse_weight_request(options.dtype, options.activations));
+  settle_kv_dtype(files, options);
+  CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.location));
+  if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
+  const int count = options.tensor_parallel_size;
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
+  std::unique_ptr<RanksExecutor> made(new RanksExecutor(count));
+  for (int r = 1; r < count; ++r) {
+    CHORAL_TRY(made->ranks_[static_cast<size_t>(r)].thread, RankThread::start(r));
+  }
+  Loading loading(options, files, checkpoint, request);
+  CHORAL_TRY(const io::ConfigMap config, with_own_head(files.config, loading.weights(0), loading.notes()).while_(files.path));
+  const auto worker = [&](int rank) -> std::unique_ptr<Worker>& { return made->ranks_[static_cast<size_t>(rank)].worker; };
+  CHORAL_RETURN_IF_ERROR(made->on_each([&](int rank) -> Status {
+    EngineOptions& own = loading.options(rank);
+    own.threads = threads_of(rank, count, threads);
+    CHORAL_TRY(worker(rank), Worker::make(own, architecture_of(files.config)));
+    if (!platform::host_reads(worker(rank)->context().session))
+      return unsupported("--tensor-parallel-size {}: the device {} computes a model whole; --device cpu divides it", count,
+                         worker(rank)->context().session.platform().name());
+    worker(rank)->join({rank, count}, made->collectives_.of(rank));
+    return worker(rank)->find(config, loading.weights(rank), own).while_(files.path);
+  }));
+  ModelSizes sizes = worker(0)->sizes(options);
+  for (int r = 1; r < count; ++r) sizes.add(worker(r)->sizes(options));
+  CHORAL_RETURN_IF_ERROR(worker(0)->plan(sizes, options, draft).while_(files.path));
+  for (int r = 0; r < count; ++r) {
+    const MemoryPlan& memory = worker(0)->memory();
+    CHORAL_RETURN_IF_ERROR(check_places(*worker(r), options, memory.kv));
+    if (r > 0) worker(r)->take_plan(memory);
+  }
+  CHORAL_RETURN_IF_ERROR(made->on_each([&](int rank) -> Status {
+    const EngineOptions& own = loading.options(rank);
+    CHORAL_RETURN_IF_ERROR(worker(rank)->pack(loading.weights(rank), own).while_(files.path));
+    return worker(rank)->initialize_cache(own);
+  }));
+  for (int r = 1; r < count; ++r) {
+    worker(r)->leave_sampling();
+    loading.weights(0).add_taken(loading.weights(r));
+  }
+  CHORAL_RETURN_IF_ERROR(check_untaken(loading.weights(0).untaken(), config, loading.notes()));
+  made->describe(loading);
+  return made;
+}
+
+void RanksExecutor::describe(const Loading& loading) {
+  facts_ = facts_of(*ranks_.front().worker, loading.weights(0).digest());
+  std::vector<std::span<const lora::LoRATarget>> targets;
+  for (const auto& rank : ranks_) targets.push_back(rank.worker->loaded().model->lora_targets());
+  targets_ = lora::join_targets(targets);
+  facts_.lora_targets = targets_;
+  for (auto rank = ranks_.begin() + 1; rank != ranks_.end(); ++rank) {
+    facts_.weight_bytes += rank->worker->loaded().weight_bytes;
+    facts_.kv_bytes += rank->worker->kv_bytes();
+    facts_.threads += rank->worker->context().kernel.pool.size();
+  }
+  facts_.notes.push_back(
+      fmt::format("tensor parallel: {} ranks of this process, {} threads in all", ranks_.size(), facts_.threads));
+  facts_.notes.insert(facts_.notes.end(), loading.notes().begin(), loading.notes().end());
+}
+
+Result<lora::Readiness> RanksExecutor::add_adapter(lora::AdapterKey key, lora::PackedVoice voice) {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const auto added = ranks_[r].worker->lora_manager().add_adapter(key, voice);
+    if (added.ok()) continue;
+    for (size_t before = 0; before < r; ++before) ranks_[before].worker->lora_manager().remove_adapter(key);
+    return added.status();
+  }
+  return lora::Readiness::kReady;
+}
+
+void RanksExecutor::remove_adapter(lora::AdapterKey key) {
+  for (auto& rank : ranks_) rank.worker->lora_manager().remove_adapter(key);
+}
+
+Status RanksExecutor::add_request(const NewRequest& request) {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    Status added = ranks_[r].worker->add_request(request);
+    if (added.ok()) continue;
+    for (size_t before = 0; before < r; ++before) ranks_[before].worker->drop_request(request.id);
+    return added;
+  }
+  return {};
+}
+
+Status RanksExecutor::execute_model(const StepInput& input, StepOutput& out) {
+  collectives_.begin_step();
+  input_ = &input;
+  for (size_t r = 1; r < ranks_.size(); ++r) ranks_[r].thread->begin(ranks_[r].step);
+  Status status = ranks_.front().worker->execute_model(input, out);
+  if (!status.ok()) collectives_.give_up();
+  for (size_t r = 1; r < ranks_.size(); ++r) ranks_[r].thread->wait();
+  for (size_t r = 1; r < ranks_.size() && status.ok(); ++r) status = ranks_[r].status;
+  return status;
+}
+
+std::vector<std::string> RanksExecutor::take_device_notes() {
+  std::vector<std::string> notes;
+  for (auto& rank : ranks_) {
+    for (auto& note : rank.worker->take_device_notes()) notes.push_back(std::move(note));
+  }
+  return notes;
+}
+
+}  // namespace choral::engine

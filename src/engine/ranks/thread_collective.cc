@@ -1,0 +1,90 @@
+#include "engine/ranks/thread_collective.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace choral::engine {
+namespace {
+
+// Some 100 µs: ranks that have cores of their own come nearly together. On a machine with fewer cores one waits for another's
+// turn.
+constexpr int kMeetingSpins = 4000;
+constexpr int64_t kFloatsPerTask = 16384;
+
+}  // namespace
+
+class ThreadCollectives::Rank : public platform::Collective {
+ public:
+  Rank(ThreadCollectives& all, int rank) : all_(all), rank_(rank) {}
+
+  void gather_columns(const kernels::Context& ctx, MatrixView<float> y, std::span<const int64_t> begins) override {
+    exchange(ctx, y, [&](int64_t row) {
+      for (int r = 0; r < all_.ranks(); ++r) {
+        if (r == rank_) continue;
+        const float* from = all_.ranks_[static_cast<size_t>(r)]->shown_.row(row);
+        const auto at = static_cast<size_t>(r);
+        std::copy(from + begins[at], from + begins[at + 1], y.row(row) + begins[at]);
+      }
+    });
+  }
+
+  void gather_rows(const kernels::Context& ctx, MatrixView<float> y, OwnerOf owner) override {
+    exchange(ctx, y, [&](int64_t row) {
+      const int from = owner(row);
+      if (from != rank_) std::copy_n(all_.ranks_[static_cast<size_t>(from)]->shown_.row(row), y.cols, y.row(row));
+    });
+  }
+
+ private:
+  // Everybody's matrix is complete as far as it is its own; then everybody takes what it lacks, which nobody may write over
+  // before.
+  template <class TakeRow>
+  void exchange(const kernels::Context& ctx, MatrixView<float> y, TakeRow take_row) {
+    shown_ = y;
+    if (!all_.meet()) return;
+    ctx.pool.parallel_for(y.rows, std::max<int64_t>(1, kFloatsPerTask / std::max<int64_t>(y.cols, 1)),
+                          [&](int64_t begin, int64_t end, int) {
+                            for (int64_t row = begin; row < end; ++row) take_row(row);
+                          });
+    all_.meet();
+  }
+
+  ThreadCollectives& all_;
+  const int rank_;
+  MatrixView<float> shown_;  // to the others, between two meetings
+};
+
+ThreadCollectives::ThreadCollectives(int ranks) {
+  for (int r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<Rank>(*this, r));
+}
+
+ThreadCollectives::~ThreadCollectives() = default;
+
+platform::Collective& ThreadCollectives::of(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+
+void ThreadCollectives::begin_step() {
+  arrived_.store(0, std::memory_order_relaxed);
+  given_up_.store(false, std::memory_order_relaxed);
+}
+
+void ThreadCollectives::give_up() { given_up_.store(true, std::memory_order_release); }
+
+bool ThreadCollectives::meet() {
+  const uint32_t meeting = meetings_.load(std::memory_order_relaxed);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == ranks()) {
+    arrived_.store(0, std::memory_order_relaxed);
+    meetings_.store(meeting + 1, std::memory_order_release);
+    return true;
+  }
+  for (int spins = 0; meetings_.load(std::memory_order_acquire) == meeting;) {
+    if (given_up_.load(std::memory_order_acquire)) return false;
+    if (++spins < kMeetingSpins) {
+      __builtin_ia32_pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  return true;
+}
+
+}  // namespace choral::engine

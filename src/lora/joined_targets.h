@@ -1,0 +1,15 @@
+// The targets of a model that is divided over ranks, as adapters see the whole: what a rank holds of a layer's weights is read
+// where it is.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "lora/target.h"
+
+namespace choral::lora {
+
+// `ranks`: the targets of each, alike but for what is held; they outlive what is returned, whose weights are there.
+std::vector<LoRATarget> join_targets(std::span<const std::span<const LoRATarget>> ranks);
+
+}  // namespace choral::lora
