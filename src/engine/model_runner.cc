@@ -213,7 +213,7 @@ void ModelRunner::sample_next_tokens(MatrixView<const float> hidden, bool on_dev
                                        [](const SampledRow& a, const SampledRow& b) { return a.vocab < b.vocab; });
   const auto logits = ctx_.make_matrix(std::ssize(sampled_rows_), widest->vocab);
   model_.compute_logits(ctx_, batch_, hidden, sampled_places_, logits);
-  if (!samples_) return;
+  if (!answers_) return;
   if (!on_device) return sampler_.sample(platform::host_copy(ctx_, logits), sampled_rows_);
   const auto for_host = copy_host_rows(logits);  // the device changes its own in place
   device_sampler_.sample(logits, sampled_rows_);
@@ -353,7 +353,7 @@ void ModelRunner::for_logits_of(int32_t first_row, int32_t count, MatrixView<con
     const int64_t vocab = vocab_of(slice_places_.front());  // one request has one adapter; rows before it acts are the base's
     const auto on_device = ctx_.make_matrix(rows, vocab);
     model_.compute_logits(ctx_, batch_, hidden, slice_places_, on_device);
-    take(platform::host_copy(ctx_, on_device));
+    if (answers_) take(platform::host_copy(ctx_, on_device));
   }
 }
 

@@ -26,8 +26,8 @@ class ModelRunner {
   Status add_request(const NewRequest& request);
   // One that was added and that no step named.
   void drop_request(uint64_t id) { requests_.erase(id); }
-  // From now on steps' tokens are not chosen: another rank of the model does that, with the same logits.
-  void leave_sampling() { samples_ = false; }
+  // From now on logits are computed, and nothing is made of them: another rank of the model does that.
+  void leave_answers() { answers_ = false; }
 
   // out.items[i] answers input.items[i]. An error is the device's, or there was no memory: nothing of the step can be used, and
   // its requests may only be dropped.
@@ -75,7 +75,7 @@ class ModelRunner {
   Sampler sampler_;
   DeviceSampler device_sampler_;
   int64_t steps_ = 0;
-  bool samples_ = true;
+  bool answers_ = true;
   std::unordered_map<uint64_t, KnownRequest> requests_;
 
   // The flat batch. [max_tokens] and [max_items]

@@ -70,6 +70,25 @@ TEST(SteadyState, ADraftModelAllocatesNothing) {
   EXPECT_GT(engine.stats().speculation.draft_right, 50);
 }
 
+// Which meet in every layer, with adapters and without.
+TEST(SteadyState, RanksAllocateNothing) {
+  const AdapterFiles files("tiny-llama3");
+  EngineOptions options = tiny_options();
+  options.tensor_parallel_size = 2;
+  options.adapters = {{"a", files.write("a", 4, 1)}};
+  const auto llm = load_or_die(options);
+  std::vector<std::unique_ptr<ResponseStream>> streams;
+  for (uint32_t i = 0; i < 8; ++i) {
+    auto request = greedy_request(random_prompt(10 + static_cast<int>(i), i), 400);
+    request.sampling.logprobs.reset();
+    if (i % 2 != 0) request = with_adapters(std::move(request), {{"a"}});
+    auto stream = llm->submit(std::move(request));
+    ASSERT_TRUE(stream.ok()) << stream.status().to_string();
+    streams.push_back(std::move(*stream));
+  }
+  expect_no_allocations(*llm, 8);
+}
+
 // Of a mixture: each adapter's rows meet the experts of their own choice.
 TEST(SteadyState, ExpertsOfAdaptersAllocateNothing) {
   const AdapterFiles files("tiny-qwen3moe");

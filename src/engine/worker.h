@@ -42,7 +42,7 @@ class Worker {
   Status initialize_cache(const EngineOptions& options);
 
   Status add_request(const NewRequest& request) { return runner_->add_request(request); }
-  void leave_sampling() { runner_->leave_sampling(); }
+  void leave_answers() { runner_->leave_answers(); }
   void drop_request(uint64_t id) { runner_->drop_request(id); }
   // An error is the device's, whose answers can't be used.
   Status execute_model(const StepInput& input, StepOutput& out) { return runner_->execute_model(input, out); }

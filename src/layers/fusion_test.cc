@@ -39,6 +39,7 @@ TEST(Access, IsSaidByEveryKind) {
   expect_access(PluggedStep{nullptr, kA, kB, true}, {kA, kB}, {kB});
   expect_access(PluggedStep{nullptr, kA, kB, false}, {kA}, {kB});
   expect_access(GatedAddStep{nullptr, kA, kB, kC}, {kA, kB, kC}, {kC});
+  expect_access(GatherStep{kA, nullptr}, {kA}, {kA});
   expect_access(AddNormStep{nullptr, kA, kB, kC}, {kA, kB}, {kB, kC});
   expect_access(QkNormRotaryStep{nullptr, nullptr, nullptr, kA, kB}, {kA, kB}, {kA, kB});
   expect_access(RotaryWriteKvStep{nullptr, nullptr, kA, kB, kC}, {kA, kB, kC}, {kA, kB});
@@ -46,7 +47,7 @@ TEST(Access, IsSaidByEveryKind) {
   expect_access(NormLinearStep{nullptr, nullptr, kA, kB, kC, true}, {kA, kC}, {kB, kC});
   expect_access(ActivationLinearStep{nullptr, nullptr, kA, kB, kC, false}, {kA}, {kB, kC});
   expect_access(ActivationLinearStep{nullptr, nullptr, kA, kB, kC, true}, {kA, kC}, {kB, kC});
-  static_assert(std::variant_size_v<Step> == 20, "a new kind of step belongs into this list");
+  static_assert(std::variant_size_v<Step> == 21, "a new kind of step belongs into this list");
 }
 
 // A projection whose weights take quantised rows. Nothing here is run.

@@ -117,7 +117,7 @@ Result<std::unique_ptr<RanksExecutor>> RanksExecutor::load(EngineOptions& option
     return worker(rank)->initialize_cache(own);
   }));
   for (int r = 1; r < count; ++r) {
-    worker(r)->leave_sampling();
+    worker(r)->leave_answers();
     loading.weights(0).add_taken(loading.weights(r));
   }
   CHORAL_RETURN_IF_ERROR(check_untaken(loading.weights(0).untaken(), config, loading.notes()));

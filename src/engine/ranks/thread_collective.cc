@@ -70,6 +70,7 @@ void ThreadCollectives::begin_step() {
 void ThreadCollectives::give_up() { given_up_.store(true, std::memory_order_release); }
 
 bool ThreadCollectives::meet() {
+  if (given_up_.load(std::memory_order_acquire)) return false;  // or one that arrives again would be taken for the missing one
   const uint32_t meeting = meetings_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == ranks()) {
     arrived_.store(0, std::memory_order_relaxed);
