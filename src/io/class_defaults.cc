@@ -23,6 +23,7 @@ constexpr ClassDefaults kClasses[] = {
      R"({"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5})"},
     {"GraniteMoeHybridForCausalLM", R"({"num_experts": 8, "num_experts_per_tok": 2})"},
     {"HunYuanDenseV1ForCausalLM", R"({"rms_norm_eps": 1e-5})"},
+    {"HunYuanMoEV1ForCausalLM", R"({"rms_norm_eps": 1e-5})"},
     {"MinistralForCausalLM", R"({"num_key_value_heads": 8})"},
     {"Ministral3ForCausalLM", R"({"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5})"},
     {"Olmo2ForCausalLM", R"({"rms_norm_eps": 1e-5})"},

@@ -37,6 +37,7 @@ constexpr Family kFamilies[] = {
     {"GraniteMoeHybridForCausalLM", make_granite_moe_hybrid},
     {"GraniteMoeSharedForCausalLM", make_granite_moe_shared},
     {"HunYuanDenseV1ForCausalLM", make_hunyuan},
+    {"HunYuanMoEV1ForCausalLM", make_hunyuan_moe},
     {"Llama4ForCausalLM", make_llama4},
     {"LlamaForCausalLM", make_llama},
     {"MiniMaxM2ForCausalLM", make_minimax_m2},

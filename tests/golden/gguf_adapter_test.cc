@@ -224,6 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Family{"tiny-phi3", "-lora-all"}, Family{"tiny-smollm3", "-lora-all"}, Family{"tiny-olmo3", "-lora-all"},
                       Family{"tiny-granite", "-lora-all"}, Family{"tiny-ministral3", "-lora-all"},
                       Family{"tiny-glm4", "-lora-all"}, Family{"tiny-exaone4", "-lora-all"}, Family{"tiny-hunyuan", "-lora-all"},
+                      Family{"tiny-hunyuan-moe", "-lora-all"},
                       Family{"tiny-cohere2", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all"},
                       Family{"tiny-deepseek-v2", "-lora-all", {.early = true}}, Family{"tiny-deepseek-v3", "-lora-mla"},
                       Family{"tiny-deepseek-v3", "-lora-mla", {.early = true}}, Family{"tiny-gpt-oss", "-lora-all"},

@@ -118,6 +118,11 @@ HUNYUAN = dict(
     rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 0.0},
     rms_norm_eps=1e-5, attention_bias=False, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
+# As the family's files, with lists of what is the same in each layer.
+HUNYUAN_MOE = dict(
+    HUNYUAN, hidden_size=64, intermediate_size=32, head_dim=32, attention_head_dim=32, num_experts=8, moe_topk=[3, 3],
+    moe_intermediate_size=[32, 32], num_shared_expert=[1, 1], use_mixed_mlp_moe=True, use_qk_norm=True, use_cla=False, norm_topk_prob=True)
+
 # No tie_word_embeddings: files of the family leave it out.
 COHERE2 = dict(
     hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
@@ -231,6 +236,8 @@ FAMILIES = {
                          targets="all-linear"),
     "tiny-hunyuan": dict(model=transformers.HunYuanDenseV1ForCausalLM, config=transformers.HunYuanDenseV1Config, fields=HUNYUAN,
                          prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-hunyuan-moe": dict(model=transformers.HunYuanMoEV1ForCausalLM, config=transformers.HunYuanMoEV1Config, fields=HUNYUAN_MOE,
+                             prompts=(1, 9, 40, 150), targets="all-linear"),
     "tiny-cohere2": dict(model=transformers.Cohere2ForCausalLM, config=transformers.Cohere2Config, fields=COHERE2, prompts=(1, 9, 40, 150),
                          targets="all-linear"),
     "tiny-granite": dict(model=transformers.GraniteForCausalLM, config=transformers.GraniteConfig, fields=GRANITE, prompts=(1, 9, 40, 150),

@@ -61,6 +61,7 @@ std::vector<Family> families() {
       {"granite-h-moe", "{}", {".*shared_mlp.output_linear"}},
       {"granitemoe"},
       {"hunyuan"},
+      {"hunyuan-moe"},
       {"llama3"},
       {"llama4"},
       {"minimax-m2"},
