@@ -14,6 +14,7 @@ class Runner {
 
   void operator()(const NormStep& s) const { s.norm->forward(ctx_, at(s.x), at(s.y), batch_.lora); }
   void operator()(const HeadsNormStep& s) const { s.norm->forward_heads(ctx_, at(s.x), batch_.lora); }
+  void operator()(const PartsNormStep& s) const { s.norm->forward_in_parts(ctx_, at(s.x), s.parts, batch_.lora); }
   void operator()(const RotaryStep& s) const { s.rotary->forward(ctx_, batch_.positions, at(s.q), at(s.k)); }
   void operator()(const WriteKvStep& s) const { s.attention->write(ctx_, batch_, at(s.k), at(s.v)); }
   void operator()(const AttendStep& s) const { s.attention->attend(ctx_, batch_, at(s.q), at(s.out)); }
@@ -27,7 +28,12 @@ class Runner {
   void operator()(const AddStep& s) const { ctx_.ops.add(ctx_, at(s.x), at(s.y)); }
   void operator()(const ScaleStep& s) const { ctx_.ops.scale(ctx_, at(s.x), s.factor); }
   void operator()(const ScaleByPositionStep& s) const { ctx_.ops.scale_by_position(ctx_, s.scale, batch_.positions, at(s.x)); }
-  void operator()(const SubtractMeanStep& s) const { ctx_.ops.subtract_mean(ctx_, at(s.x), at(s.y)); }
+  void operator()(const SubtractMeanStep& s) const {
+    const int64_t width = s.x.cols / s.parts;
+    for (int64_t begin = 0; begin < s.x.cols; begin += width) {
+      ctx_.ops.subtract_mean(ctx_, at(s.x.columns(begin, width)), at(s.y.columns(begin, width)));
+    }
+  }
   void operator()(const PluggedStep& s) const { s.block->forward(ctx_, batch_, at(s.x), s.add, at(s.y)); }
   void operator()(const GatedAddStep& s) const { s.gate->add(ctx_, batch_, at(s.x), at(s.from), at(s.y)); }
 
@@ -100,10 +106,17 @@ class ShapeChecker {
 
   Status operator()(const NormStep& s) const { return expect(ops_.rms_norm.meta, {of(s.x), of_norm(*s.norm)}, s.y); }
   Status operator()(const HeadsNormStep& s) const { return expect(ops_.rms_norm_heads.meta, {of(s.x), of_norm(*s.norm)}, s.x); }
+  Status operator()(const PartsNormStep& s) const {
+    if (s.x.cols % s.parts != 0) return internal_error("{} columns are no {} equal parts", s.x.cols, s.parts);
+    return expect(ops_.rms_norm.meta, {of(s.x), of_norm(*s.norm)}, s.x);
+  }
   Status operator()(const LinearStep& s) const { return expect(ops_.matmul.meta, {of(s.x), of_linear(*s.linear)}, s.y); }
   Status operator()(const ActivationStep& s) const { return expect(ops_.silu_and_mul.meta, {of(s.x)}, s.y); }
   Status operator()(const AddStep& s) const { return expect(ops_.add.meta, {of(s.x), of(s.y)}, s.y); }
-  Status operator()(const SubtractMeanStep& s) const { return expect(ops_.subtract_mean.meta, {of(s.x)}, s.y); }
+  Status operator()(const SubtractMeanStep& s) const {
+    if (s.x.cols % s.parts != 0) return internal_error("{} columns are no {} equal parts", s.x.cols, s.parts);
+    return expect(ops_.subtract_mean.meta, {of(s.x)}, s.y);
+  }
   Status operator()(const AddNormStep& s) const {
     return expect(ops_.add_rms_norm.meta, {of(s.x), of(s.residual), of_norm(*s.norm)}, s.y);
   }

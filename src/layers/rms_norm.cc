@@ -3,8 +3,13 @@
 namespace choral::layers {
 namespace {
 
-lora::LoRATarget norm_target(const std::string& prefix, int64_t size, float stored_less) {
-  return {.kind = lora::TargetKind::kNorm, .name = prefix, .members = {{prefix, size}}, .in = size, .stored_less = stored_less};
+lora::LoRATarget norm_target(const RMSNorm::Spec& spec, float stored_less) {
+  return {.kind = lora::TargetKind::kNorm,
+          .name = spec.prefix,
+          .members = {{spec.prefix, spec.size}},
+          .in = spec.size,
+          .heads = spec.heads,
+          .stored_less = stored_less};
 }
 
 }  // namespace
@@ -15,6 +20,7 @@ RMSNorm::RMSNorm(Builder& builder, const Spec& spec, std::string_view op_name, f
     : CustomOp(op_name, builder.custom_ops, builder.session),
       prefix_(spec.prefix),
       tensor_(spec.tensor.empty() ? prefix_ + ".weight" : spec.tensor),
+      heads_(spec.heads),
       weighted_(spec.weighted),
       eps_(spec.eps),
       factor_(spec.factor),
@@ -23,13 +29,13 @@ RMSNorm::RMSNorm(Builder& builder, const Spec& spec, std::string_view op_name, f
       norm_heads_(bind<platform::ops::RmsNormHeads>()),
       add_bias_(bind<platform::ops::AddBias>()) {
   weight_.host().resize(spec.size, 1.0F);
-  if (weighted_ && spec.tensor.empty()) lora_target_ = builder.add_lora_target(norm_target(prefix_, spec.size, stored_less));
+  if (weighted_ && spec.tensor.empty()) lora_target_ = builder.add_lora_target(norm_target(spec, stored_less));
   builder.modules.push_back(this);
 }
 
 Status RMSNorm::load_weights(quant::WeightSource& source) {
   if (!weighted_) return {};
-  CHORAL_RETURN_IF_ERROR(source.read_vector(tensor_, weight_.host(), stored_less_));
+  CHORAL_RETURN_IF_ERROR(source.read_vector(tensor_, weight_.host(), stored_less_, heads_));
   for (float& w : weight_.host()) w *= factor_;
   if (!source.contains(prefix_ + ".bias")) return {};
   bias_.host().resize(weight_.host().size());

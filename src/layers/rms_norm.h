@@ -30,6 +30,7 @@ class RMSNorm : public Module, public platform::CustomOp {
     int64_t size = 0;
     float eps = 1e-6F;
     bool weighted = true;     // false: w is 1, of which no checkpoint says anything
+    int64_t heads = 1;        // the checkpoint, and adapters, have w as so many rows, side by side here
     std::string tensor = {};  // what a checkpoint calls w, where that is not "<prefix>.weight"; adapters do not know it then
     float factor = 1;         // w is so many times what is stored
   };
@@ -90,6 +91,7 @@ class RMSNorm : public Module, public platform::CustomOp {
 
  private:
   std::string prefix_, tensor_;
+  int64_t heads_;
   bool weighted_;
   float eps_, factor_;
   float stored_less_;

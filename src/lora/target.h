@@ -32,6 +32,7 @@ struct LoRATarget {
   std::vector<TargetMember> members = {};
   std::string tied_to = {};  // a head that is the embedding of this name, seen from the other side
   int64_t in = 0;            // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
+  int64_t heads = 1;         // of a norm: files have its weight as a matrix of so many rows
   // Not empty: element i of the x that the layer multiplies is what files call in_order[i]. Files' matrices are turned to it.
   std::vector<int32_t> in_order = {};
   float stored_less = 0;  // of a norm: what files have subtracted from the weight (Gemma's: 1)

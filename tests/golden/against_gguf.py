@@ -29,11 +29,11 @@ ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "deepseek_v2": gguf.MODEL_ARCH.DE
                  "olmo3": gguf.MODEL_ARCH.OLMO2, "granite": gguf.MODEL_ARCH.GRANITE, "granitemoehybrid": gguf.MODEL_ARCH.GRANITE_HYBRID, "ministral3": gguf.MODEL_ARCH.MISTRAL3,
                  "glm4": gguf.MODEL_ARCH.GLM4, "exaone4": gguf.MODEL_ARCH.EXAONE4, "hunyuan_v1_dense": gguf.MODEL_ARCH.HUNYUAN_DENSE,
                  "hunyuan_v1_moe": gguf.MODEL_ARCH.HUNYUAN_MOE,
-                 "cohere2": gguf.MODEL_ARCH.COHERE2, "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
+                 "cohere": gguf.MODEL_ARCH.COMMAND_R, "cohere2": gguf.MODEL_ARCH.COHERE2, "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
                  "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE, "ernie4_5_moe": gguf.MODEL_ARCH.ERNIE4_5_MOE, "minimax_m2": gguf.MODEL_ARCH.MINIMAXM2,
                  "gemma4_text": gguf.MODEL_ARCH.GEMMA4}
 NEIGHBOURS_TURN = ("smollm3", "granite", "granitemoehybrid", "ministral3")  # in llama.cpp, where they are halves here
-FLOAT_MATRICES = ("ssm_a", "ssm_d", "ssm_conv1d", "ssm_norm")
+FLOAT_MATRICES = ("ssm_a", "ssm_d", "ssm_conv1d", "_norm")
 SWIGLU_LIMIT = 7.0  # of gpt-oss in every reader of GGUF
 
 

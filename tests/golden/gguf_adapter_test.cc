@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Family{"tiny-granite", "-lora-all"}, Family{"tiny-ministral3", "-lora-all"},
                       Family{"tiny-glm4", "-lora-all"}, Family{"tiny-exaone4", "-lora-all"}, Family{"tiny-hunyuan", "-lora-all"},
                       Family{"tiny-hunyuan-moe", "-lora-all"},
-                      Family{"tiny-cohere2", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all"},
+                      Family{"tiny-cohere", "-lora-all"}, Family{"tiny-cohere2", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all"},
                       Family{"tiny-deepseek-v2", "-lora-all", {.early = true}}, Family{"tiny-deepseek-v3", "-lora-mla"},
                       Family{"tiny-deepseek-v3", "-lora-mla", {.early = true}}, Family{"tiny-gpt-oss", "-lora-all"},
                       Family{"tiny-qwen3-next", "-lora-all"}, Family{"tiny-qwen3-next", "-lora-all", {.early = true}},

@@ -192,6 +192,7 @@ std::string architecture_name(const Json& config) {
   if (type == "mistral") return "llama";
   if (type.starts_with("deepseek")) return "deepseek2";
   if (type == "olmo3") return "olmo2";
+  if (type == "cohere") return "command-r";
   if (type == "ministral3") return "mistral3";
   if (type == "hunyuan_v1_dense") return "hunyuan-dense";
   if (type == "hunyuan_v1_moe") return "hunyuan-moe";

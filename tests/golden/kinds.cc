@@ -367,6 +367,14 @@ const Kind kKinds[] = {
        k.replace(layer(1) + ".input_layernorm.weight", 0.3f);
        k.replace("model.norm.weight", 0.3f);
      }},
+    {"LoRA on q_proj and k_proj before norms of each head with a mean, which are saved", "tiny-cohere",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj", "k_proj"};
+       k.config["modules_to_save"] = {"layers.1.self_attn.q_norm", "layers.0.self_attn.k_norm"};
+       for (int i = 0; i < 2; ++i) k.add_pair(layer(i) + ".self_attn.q_proj"), k.add_pair(layer(i) + ".self_attn.k_proj");
+       k.replace(layer(1) + ".self_attn.q_norm.weight", 0.3f);
+       k.replace(layer(0) + ".self_attn.k_norm.weight", 0.3f);
+     }},
     {"modules_to_save: norms", "tiny-llama3",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"q_proj"};

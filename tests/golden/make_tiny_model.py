@@ -129,6 +129,12 @@ COHERE2 = dict(
     max_position_embeddings=512, sliding_window=24, sliding_window_pattern=4, rope_theta=10000.0, rope_scaling=None, layer_norm_eps=1e-5,
     logit_scale=0.5, attention_bias=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
+# No tie_word_embeddings here either; a weight for each head's norm.
+COHERE = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, layer_norm_eps=1e-5, logit_scale=0.5, attention_bias=False,
+    use_qk_norm=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
 GLM4_MOE = dict(
     hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
     vocab_size=VOCABULARY, max_position_embeddings=512, partial_rotary_factor=0.5, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-5,
@@ -238,6 +244,8 @@ FAMILIES = {
                          prompts=(1, 9, 40, 150), targets="all-linear"),
     "tiny-hunyuan-moe": dict(model=transformers.HunYuanMoEV1ForCausalLM, config=transformers.HunYuanMoEV1Config, fields=HUNYUAN_MOE,
                              prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-cohere": dict(model=transformers.CohereForCausalLM, config=transformers.CohereConfig, fields=COHERE, prompts=(1, 9, 40, 150),
+                        targets="all-linear"),
     "tiny-cohere2": dict(model=transformers.Cohere2ForCausalLM, config=transformers.Cohere2Config, fields=COHERE2, prompts=(1, 9, 40, 150),
                          targets="all-linear"),
     "tiny-granite": dict(model=transformers.GraniteForCausalLM, config=transformers.GraniteConfig, fields=GRANITE, prompts=(1, 9, 40, 150),

@@ -87,6 +87,7 @@ class LoRALoader {
   // False after adding a problem.
   bool expect_shape(const NamedTensor& tensor, std::initializer_list<int64_t> wanted, const std::string& module,
                     std::string_view meaning);
+  bool expect_norm_shape(const NamedTensor& tensor, const Place& place, const std::string& module);
   bool expect_finite(const NamedTensor& tensor);
   bool expect_rank(const std::string& name, int64_t rank);
   bool expect_own_tokens(int64_t count, int64_t vocabulary, std::string_view where);

@@ -17,6 +17,12 @@ std::string_view kind_name(TargetKind kind) {
   return "a module";
 }
 
+bool LoRALoader::expect_norm_shape(const NamedTensor& tensor, const Place& place, const std::string& module) {
+  const int64_t heads = place.target->heads;
+  return heads == 1 ? expect_shape(tensor, {place.in}, module, "(size)")
+                    : expect_shape(tensor, {heads, place.in / heads}, module, "(heads, size of one)");
+}
+
 bool LoRALoader::expect_shape(const NamedTensor& tensor, std::initializer_list<int64_t> wanted, const std::string& module,
                               std::string_view meaning) {
   const Shape shape{wanted};
@@ -236,7 +242,7 @@ void LoRALoader::check_frozen_copy(const std::string& name, const Module& module
   const bool norm = place.target->kind == TargetKind::kNorm;
   const int64_t extra = rows_beyond(place, tensor.tensor.view.shape);
   if (extra > 0 ? !take_own_rows(name, module, tensor, extra)
-                : !(norm ? expect_shape(tensor, {place.in}, name, "(size)")
+                : !(norm ? expect_norm_shape(tensor, place, name)
                          : expect_shape(tensor, {place.out, place.in}, name, "(rows, columns)"))) {
     return;
   }
@@ -257,7 +263,7 @@ void LoRALoader::take_replacement(const std::string& name, const Module& module)
   }
   AdapterTensor kept = weight.tensor;
   if (kind == TargetKind::kNorm) {
-    if (!expect_shape(weight, {place.in}, name, "(size)")) return;
+    if (!expect_norm_shape(weight, place, name)) return;
   } else {
     const int64_t extra = rows_beyond(place, weight.tensor.view.shape);
     if (extra > 0) {

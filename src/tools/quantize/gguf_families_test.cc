@@ -44,6 +44,7 @@ void PrintTo(const Family& family, std::ostream* out) { *out << family.model; }
 std::vector<Family> families() {
   const std::vector<std::string> narrow{".*o_proj", ".*q_b_proj"};
   return {
+      {"cohere"},
       {"cohere2"},
       {"deepseek-v2", "{}", narrow},
       {"deepseek-v3", "{}", narrow},
