@@ -139,6 +139,12 @@ constexpr GgufArchitecture kArchitectures[] = {
     {.name = "olmo2", .hf_class = "Olmo3ForCausalLM", .model_type = "olmo3", .windows = true, .in_layer = kNormsAfter},
     {.name = "olmoe", .hf_class = "OlmoeForCausalLM", .model_type = "olmoe", .experts = true, .in_layer = kExperts},
     {.name = "phi3", .hf_class = "Phi3ForCausalLM", .model_type = "phi3", .in_layer = kMerged},
+    {.name = "phimoe", .hf_class = "PhiMoEForCausalLM", .model_type = "phimoe", .experts = true, .in_layer = kExpertsOfMixtral},
+    {.name = "phimoe",  // the same by transformers' name: read as that
+     .hf_class = "PhimoeForCausalLM",
+     .model_type = "phimoe",
+     .experts = true,
+     .in_layer = kExpertsOfMixtral},
     {.name = "qwen2", .hf_class = "Qwen2ForCausalLM", .model_type = "qwen2"},
     {.name = "qwen2moe",
      .hf_class = "Qwen2MoeForCausalLM",

@@ -27,6 +27,7 @@ Status GgufTranslation::family() {
   if (architecture_.name == "ernie4_5-moe") return ernie4_5_moe();
   if (architecture_.name == "hunyuan-moe") return hunyuan_moe();
   if (architecture_.name == "llama4") return llama4();
+  if (architecture_.name == "phimoe") return phimoe();
   if (architecture_.delta_nets) return delta_nets();
   return {};
 }

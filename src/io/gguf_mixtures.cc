@@ -1,4 +1,6 @@
 // What GGUF metadata says of single families of mixtures, and what their files leave to their readers.
+#include <cmath>
+
 #include "io/gguf_translation.h"
 
 namespace choral::io {
@@ -55,6 +57,25 @@ Status GgufTranslation::hunyuan_moe() {
   if (shared == dense) return {};
   return unsupported("{} is {}; feed_forward_length, {}, is supported",
                      metadata().path_of(key("expert_shared_feed_forward_length")), shared, dense);
+}
+
+// The converter writes longrope's usual factor where the one long model, Phi-3.5-MoE, has another.
+Status GgufTranslation::phimoe() {
+  constexpr int64_t kLong = 131072, kOriginal = 4096;
+  constexpr double kMscale = 1.243163121016122;
+  out_.set("lm_head_bias", file_.contains("output.bias"));
+  const ConfigValue* said = out_.find("rope_scaling");
+  CHORAL_TRY(const int64_t context, count("context_length"));
+  if (said == nullptr || said->if_object() == nullptr || context != kLong) return {};
+  ConfigObject scaling = *said->if_object();
+  const ConfigValue* original = scaling.find("original_max_position_embeddings");
+  const ConfigValue* factor = scaling.find("attention_factor");
+  const double usual = std::sqrt(1 + std::log(static_cast<double>(kLong) / kOriginal) / std::log(static_cast<double>(kOriginal)));
+  if (original == nullptr || original->as_int() != kOriginal || factor == nullptr) return {};
+  if (std::abs(factor->as_double().value_or(0) - usual) > 1e-5) return {};
+  scaling.set("attention_factor", kMscale);
+  out_.set("rope_scaling", std::move(scaling));
+  return {};
 }
 
 // Every reader of these files leaves the chosen experts their shares, and knows a shared expert by the dense size where it has no

@@ -39,5 +39,33 @@ TEST(GgufHunyuanMoe, ItsTensorsHaveHunyuansNames) {
   });
 }
 
+GgufSpec phimoe(uint32_t context) {
+  GgufSpec spec = base("phimoe");
+  put(spec, GgufSpec::kv_u32("phimoe.context_length", context));
+  put(spec, GgufSpec::kv_u32("phimoe.expert_count", 4));
+  put(spec, GgufSpec::kv_u32("phimoe.expert_used_count", 2));
+  put(spec, GgufSpec::kv_u32("phimoe.rope.scaling.original_context_length", 4096));
+  put(spec, GgufSpec::kv_f32("phimoe.rope.scaling.attn_factor", 1.1902381F));
+  for (const char* length : {"long", "short"})
+    spec.tensors.push_back({fmt::format("rope_factors_{}.weight", length), {8}, 0, floats(8)});
+  return spec;
+}
+
+TEST(GgufPhiMoe, TheLongModelsFactorIsItsOwn) {
+  EXPECT_THAT(field(phimoe(131072), "rope_scaling"), HasSubstr(R"("attention_factor": 1.243163121016122)"));
+  EXPECT_THAT(field(phimoe(65536), "rope_scaling"), HasSubstr(R"("attention_factor": 1.1902381)"));
+  GgufSpec spec = phimoe(131072);
+  put(spec, GgufSpec::kv_f32("phimoe.rope.scaling.attn_factor", 1.5F));
+  EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr(R"("attention_factor": 1.5)")) << "a file that knows better";
+}
+
+TEST(GgufPhiMoe, TheHeadsBiasIsWhereItsTensorIs) {
+  GgufSpec spec = phimoe(128);
+  EXPECT_EQ(field(spec, "lm_head_bias"), "false");
+  EXPECT_EQ(field(spec, "architectures"), R"(["PhiMoEForCausalLM"])");
+  spec.tensors.push_back({"output.bias", {10}, 0, floats(10)});
+  EXPECT_EQ(field(spec, "lm_head_bias"), "true");
+}
+
 }  // namespace
 }  // namespace choral::io::family_test

@@ -60,6 +60,7 @@ class GgufTranslation {
   Status granitehybrid();
   Status ernie4_5_moe();
   Status hunyuan_moe();
+  Status phimoe();
   Status llama4();
   Status qwen2moe();
   Status gpt_oss();

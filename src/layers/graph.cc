@@ -41,18 +41,19 @@ class Runner {
   // alone and beside rows whose adapter brings its own norm.
   void operator()(const AddNormStep& s) const {
     const auto x = at(s.x), residual = at(s.residual), y = at(s.y);
-    RMSNorm::for_each_weight(ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& weights) {
+    RMSNorm::for_each_run(ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& vectors) {
       const auto rows = [&](const auto& m) { return m.sub_rows(row, count); };
-      if (s.norm->bias().empty()) return ctx_.ops.add_rms_norm(ctx_, rows(x), rows(residual), weights[0], s.norm->eps(), rows(y));
-      ctx_.ops.add_rms_norm_bias(ctx_, rows(x), rows(residual), weights[0], s.norm->bias(), s.norm->eps(), rows(y));
+      const auto& [weight, bias] = vectors[0];
+      if (bias.empty()) return ctx_.ops.add_rms_norm(ctx_, rows(x), rows(residual), weight, s.norm->eps(), rows(y));
+      ctx_.ops.add_rms_norm_bias(ctx_, rows(x), rows(residual), weight, bias, s.norm->eps(), rows(y));
     });
   }
   void operator()(const QkNormRotaryStep& s) const {
     const auto q = at(s.q), k = at(s.k);
-    RMSNorm::for_each_weight(
-        ctx_, std::array{s.q_norm, s.k_norm}, q.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& weights) {
-          ctx_.ops.qk_norm_rope(ctx_, s.rotary->placed(), batch_.positions.sub(row, count), q.sub_rows(row, count), weights[0],
-                                k.sub_rows(row, count), weights[1], s.q_norm->eps());
+    RMSNorm::for_each_run(
+        ctx_, std::array{s.q_norm, s.k_norm}, q.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& vectors) {
+          ctx_.ops.qk_norm_rope(ctx_, s.rotary->placed(), batch_.positions.sub(row, count), q.sub_rows(row, count),
+                                vectors[0].weight, k.sub_rows(row, count), vectors[1].weight, s.q_norm->eps());
         });
   }
   void operator()(const RotaryWriteKvStep& s) const {
@@ -63,12 +64,10 @@ class Runner {
   void operator()(const NormLinearStep& s) const {
     with_quantised(*s.linear, at(s.x).rows, [&](const kernels::QuantisedRows& quantised) {
       const auto x = at(s.x), normed = for_adapters(s.normed);
-      RMSNorm::for_each_weight(ctx_, std::array{s.norm}, x.rows, batch_.lora,
-                               [&](int64_t row, int64_t count, const auto& weights) {
-                                 ctx_.ops.rms_norm_quantise(ctx_, x.sub_rows(row, count), weights[0], s.norm->bias(),
-                                                            s.norm->eps(), quantised.sub_rows(row, count),
-                                                            normed.data == nullptr ? normed : normed.sub_rows(row, count));
-                               });
+      RMSNorm::for_each_run(ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& vectors) {
+        ctx_.ops.rms_norm_quantise(ctx_, x.sub_rows(row, count), vectors[0].weight, vectors[0].bias, s.norm->eps(),
+                                   quantised.sub_rows(row, count), normed.data == nullptr ? normed : normed.sub_rows(row, count));
+      });
       s.linear->forward_quantised(ctx_, at(s.normed), quantised, s.add, at(s.y), batch_.lora);
     });
   }

@@ -14,6 +14,7 @@ Result<std::unique_ptr<Model>> make_qwen3_5(const io::ConfigMap& config, const M
 Result<std::unique_ptr<Model>> make_qwen3_5_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3_next(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_phi3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_phimoe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen2_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_mixtral(const io::ConfigMap& config, const ModelOptions& options);

@@ -50,6 +50,8 @@ constexpr Family kFamilies[] = {
     {"Olmo3ForCausalLM", make_olmo3},
     {"OlmoeForCausalLM", make_olmoe},
     {"Phi3ForCausalLM", make_phi3},
+    {"PhiMoEForCausalLM", make_phimoe},
+    {"PhimoeForCausalLM", make_phimoe},  // transformers' own name for it
     {"Qwen2ForCausalLM", make_qwen2},
     {"Qwen2MoeForCausalLM", make_qwen2_moe},
     {"Qwen3ForCausalLM", make_qwen3},

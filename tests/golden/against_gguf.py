@@ -24,7 +24,7 @@ except ModuleNotFoundError as missing:
     import other_python
     other_python.go_on_elsewhere(missing)
 
-ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2, "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
+ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "phimoe": gguf.MODEL_ARCH.PHIMOE, "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2, "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
                  "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "olmoe": gguf.MODEL_ARCH.OLMOE, "smollm3": gguf.MODEL_ARCH.SMOLLM3,
                  "olmo3": gguf.MODEL_ARCH.OLMO2, "granite": gguf.MODEL_ARCH.GRANITE, "granitemoehybrid": gguf.MODEL_ARCH.GRANITE_HYBRID, "ministral3": gguf.MODEL_ARCH.MISTRAL3,
                  "glm4": gguf.MODEL_ARCH.GLM4, "exaone4": gguf.MODEL_ARCH.EXAONE4, "hunyuan_v1_dense": gguf.MODEL_ARCH.HUNYUAN_DENSE,
@@ -154,7 +154,8 @@ def add_rope_scaling(writer, config, rope):
     if kind == "longrope":
         stretched = config["max_position_embeddings"] / original
         writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
-        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretched) / math.log(original)))
+        usual = math.sqrt(1 + math.log(stretched) / math.log(original))  # which is all that is ever written
+        writer.add_rope_scaling_attn_factors(rope.get("long_mscale", usual))
         for length, tensor in ("long", gguf.MODEL_TENSOR.ROPE_FACTORS_LONG), ("short", gguf.MODEL_TENSOR.ROPE_FACTORS_SHORT):
             writer.add_tensor(gguf.TENSOR_NAMES[tensor] + ".weight", numpy.array(rope[f"{length}_factor"], numpy.float32))
     else:

@@ -244,7 +244,8 @@ class Metadata {
       real("attention.layer_norm_rms_epsilon", config_.at("rms_norm_eps").get<float>());
     }
     config_.contains("kv_lora_rank") ? latent_heads(form) : heads();
-    if (is_gemma(config_) || config_.at("model_type") == "phi3" || config_.at("model_type") == "gpt_oss") {
+    if (is_gemma(config_) || config_.at("model_type").get<std::string>().starts_with("phi") ||
+        config_.at("model_type") == "gpt_oss") {
       number("attention.sliding_window", count("sliding_window"));
     }
     for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -460,7 +461,8 @@ class Metadata {
 
   void long_rope(const Json& scaling) {
     const double original = scaling.at("original_max_position_embeddings"), longest = config_.at("max_position_embeddings");
-    real("rope.scaling.attn_factor", static_cast<float>(std::sqrt(1 + std::log(longest / original) / std::log(original))));
+    const double usual = std::sqrt(1 + std::log(longest / original) / std::log(original));
+    real("rope.scaling.attn_factor", static_cast<float>(scaling.value("long_mscale", usual)));
     for (const char* length : {"long", "short"}) {
       const std::vector<float> factors = scaling.at(std::string(length) + "_factor");
       const std::string_view bytes(reinterpret_cast<const char*>(factors.data()), factors.size() * sizeof(float));

@@ -93,6 +93,7 @@ Names family_names(const Json& config) {
             {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
             {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
   }
+  if (type == "phimoe") return {{"block_sparse_moe.gate.", "ffn_gate_inp."}};
   if (type == "minimax_m2") {
     return {{"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"}, {"block_sparse_moe.gate.", "ffn_gate_inp."}};
   }

@@ -31,6 +31,34 @@ const Kind kKinds[] = {
        }
        k.replace(layer(1) + ".mlp.experts.2.down_proj.weight", 0.3f);
      }},
+    {"LoRA on experts that a sparse mixer weighs, and on their router", "tiny-phimoe",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["target_modules"] = {"w1", "w2", "gate"};
+       for (const auto& [name, matrix] : base) {
+         if (name.ends_with(".w1.weight") || name.ends_with(".w2.weight")) k.add_pair(name.substr(0, name.size() - 7));
+       }
+       for (int i = 0; i < 2; ++i) k.add_pair(layer(i) + ".block_sparse_moe.gate");
+     }},
+    {"bias = \"all\", of attention, of norms and of the head", "tiny-phimoe",
+     [](AdapterKind& k, const WeightSet& base) {
+       k.config["bias"] = "all";
+       k.config["target_modules"] = {"v_proj"};
+       for (int i = 0; i < 2; ++i) {
+         k.add_pair(layer(i) + ".self_attn.v_proj");
+         for (const char* part : {"q_proj", "k_proj", "v_proj", "o_proj"}) k.replace_bias(layer(i) + ".self_attn." + part);
+       }
+       for (const auto& [name, matrix] : base) {
+         if (name.ends_with("norm.bias") || name == "lm_head.bias") k.replace(name, 0.5f);
+       }
+     }},
+    {"modules_to_save: a norm with its bias", "tiny-phimoe",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"o_proj"};
+       k.config["modules_to_save"] = {"layers.1.post_attention_layernorm"};
+       for (int i = 0; i < 2; ++i) k.add_pair(layer(i) + ".self_attn.o_proj");
+       k.replace(layer(1) + ".post_attention_layernorm.weight", 0.3f);
+       k.replace(layer(1) + ".post_attention_layernorm.bias", 0.3f);
+     }},
     {"LoRA on a shared expert, its gate and a router", "tiny-qwen2moe",
      [](AdapterKind& k, const WeightSet& base) {
        k.config["target_modules"] = R"(.*mlp\.(gate|shared_expert_gate|shared_expert\.(gate|up|down)_proj))";
@@ -114,8 +142,9 @@ const Kind kKinds[] = {
      [](AdapterKind& k, const WeightSet& base) {
        k.config["target_modules"] = {"wg", "gate_proj", "down_proj"};
        for (const auto& module : linear_modules(base)) {
-         if (module.ends_with("wg") || module.ends_with("gate_proj") || module.ends_with("down_proj")) k.add_pair(module);
+         if (module.ends_with("gate_proj") || module.ends_with("down_proj")) k.add_pair(module);
        }
+       for (int i = 0; i < 2; ++i) k.add_pair(layer(i) + ".mlp.gate.wg");
      }},
     {"DoRA on the MLP beside experts and on queries before a norm", "tiny-hunyuan-moe",
      [](AdapterKind& k, const WeightSet&) {

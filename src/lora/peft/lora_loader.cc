@@ -24,9 +24,9 @@ void LoRALoader::index_targets(std::span<const NamedTensor> tensors) {
   }
   for (const auto& target : targets_) {
     for (size_t i = 0; i < target.members.size(); ++i) {
-      places_.emplace(spelled(target.members[i].name), Place{&target, static_cast<int>(i), target.members[i].out, target.in});
+      places_.emplace(spelled(target, target.members[i].name), Place{&target, static_cast<int>(i), target.members[i].out, target.in});
     }
-    places_.emplace(spelled(target.name), Place{&target, target.members.size() > 1 ? -1 : 0, target.out(), target.in});
+    places_.emplace(spelled(target, target.name), Place{&target, target.members.size() > 1 ? -1 : 0, target.out(), target.in});
   }
 }
 
@@ -172,10 +172,10 @@ void LoRALoader::check_complete(const Modules& modules) {
   const bool as_parameters = !has_experts || !peft_.target_parameters.empty();
   bool leaves_experts = false;
   for (const auto& target : targets_) {
-    const std::string whole = spelled(target.name);
+    const std::string whole = spelled(target, target.name);
     if (target.kind == TargetKind::kNorm || modules.contains(whole)) continue;
     for (const auto& member : target.members) {
-      const std::string name = spelled(member.name);
+      const std::string name = spelled(target, member.name);
       if (const auto at = modules.find(name); at != modules.end()) {
         if (at->second[TensorPart::kLoraA] || at->second[TensorPart::kEmbeddingA] || at->second[TensorPart::kLoraB]) continue;
       }
@@ -221,7 +221,7 @@ void LoRALoader::check_saved(const Modules& modules) {
       if (!PEFTHelper::is_saved_by(wanted, as_trained(name))) continue;
       // A stacked target's own name counts only when the file speaks of it.
       if (place.member < 0 && !modules.contains(name)) continue;
-      if (place.member >= 0 && modules.contains(spelled(place.target->name)) && place.target->members.size() > 1) continue;
+      if (place.member >= 0 && modules.contains(spelled(*place.target, place.target->name)) && place.target->members.size() > 1) continue;
       named = true;
       const auto at = modules.find(name);
       if (at == modules.end() || at->second[TensorPart::kWeight] == nullptr) {

@@ -45,7 +45,10 @@ class LoRALoader {
 
   void index_targets(std::span<const NamedTensor> tensors);
   // How this file calls a module that the model calls `name`.
-  std::string spelled(const std::string& name) const { return as_in_5_ ? renamed_in_5(name) : name; }
+  std::string spelled(const LoRATarget& target, const std::string& name) const {
+    if (!as_in_5_) return name;
+    return renamed_in_5(target.name_in_5.empty() ? name : target.name_in_5);
+  }
   // What a module of this file was called where the adapter was trained, which patterns of the config are of.
   std::string as_trained(std::string_view name) const { return io::whole_model_name(name, of_whole_model_); }
   int64_t count_experts(std::string_view experts, std::string_view parameter) const;

@@ -320,7 +320,7 @@ void LoRALoader::take_bias(const std::string& name, const Module& module) {
       problems_.add(unsupported("'{}': adapters with biases are switched off (bias_enabled)", printable(tensor->name)));
       continue;
     }
-    if (place.target->kind == TargetKind::kNorm || place.target->kind == TargetKind::kEmbedding) {
+    if (place.target->kind == TargetKind::kEmbedding) {
       problems_.add(unsupported("'{}': {} of this model has no bias", printable(tensor->name), kind_name(place.target->kind)));
       continue;
     }

@@ -71,6 +71,7 @@ std::vector<Family> families() {
       {"olmo3"},
       {"olmoe"},
       {"phi3"},
+      {"phimoe"},
       {"qwen2"},
       {"qwen2moe"},
       {"qwen3"},
