@@ -94,11 +94,13 @@ std::optional<TensorName> LoRALoader::name_of(const NamedTensor& tensor) const {
   return parse_tensor_name(tensor.name);
 }
 
-// PEFT saves a resized embedding that modules_to_save names under two names.
+// PEFT saves under two names a resized embedding that modules_to_save names, and with bias = all a bias of what that names.
 bool LoRALoader::is_saved_twice(const NamedTensor& a, const NamedTensor& b) const {
-  constexpr std::string_view kOtherName = ".modules_to_save.weight";
+  const auto has_other_name = [](const NamedTensor& tensor) {
+    return tensor.name.ends_with(".modules_to_save.weight") || tensor.name.ends_with(".modules_to_save.bias");
+  };
   const TensorView &x = a.tensor.view, &y = b.tensor.view;
-  if (a.name.ends_with(kOtherName) == b.name.ends_with(kOtherName)) return false;
+  if (has_other_name(a) == has_other_name(b)) return false;
   if (x.dtype != y.dtype || !(x.shape == y.shape)) return false;
   return shapes_only_ || std::memcmp(x.data, y.data, x.size_bytes()) == 0;
 }

@@ -38,7 +38,7 @@ class LoRALoader {
   };
   struct Module {
     const Place* place = nullptr;
-    std::array<const NamedTensor*, 13> parts{};  // by TensorPart
+    std::array<const NamedTensor*, 14> parts{};  // by TensorPart
     const NamedTensor* operator[](TensorPart part) const { return parts[static_cast<size_t>(part)]; }
   };
   using Modules = std::map<std::string, Module, std::less<>>;

@@ -98,6 +98,10 @@ void LoRALoader::take_module(const std::string& name, const Module& module) {
     }
   }
   take_bias(name, module);
+  if (const NamedTensor* idle = module[TensorPart::kIdleBias]) {
+    model_.notes_.push_back(fmt::format(
+        "'{}': of the module that modules_to_save stands in for; PEFT does not compute with it either", printable(idle->name)));
+  }
   if (module[TensorPart::kChoiceBias]) check_selection_bias(name, module);
   if (module[TensorPart::kNewRows]) take_new_embeddings(name, module);
   if (module[TensorPart::kTokenRows]) take_token_rows(name, module);
