@@ -24,7 +24,8 @@ void LoRALoader::index_targets(std::span<const NamedTensor> tensors) {
   }
   for (const auto& target : targets_) {
     for (size_t i = 0; i < target.members.size(); ++i) {
-      places_.emplace(spelled(target, target.members[i].name), Place{&target, static_cast<int>(i), target.members[i].out, target.in});
+      places_.emplace(spelled(target, target.members[i].name),
+                      Place{&target, static_cast<int>(i), target.members[i].out, target.in});
     }
     places_.emplace(spelled(target, target.name), Place{&target, target.members.size() > 1 ? -1 : 0, target.out(), target.in});
   }
@@ -210,6 +211,12 @@ void LoRALoader::check_parameters() {
       return names_parameter_of({&parameter, 1}, place.first);
     });
     if (known) continue;
+    // Where experts are parameters PEFT turns target_modules into these three, whatever the router is called.
+    const auto is_within_gate = [](const auto& place) { return place.first.find(".mlp.gate.") != std::string::npos; };
+    if (parameter == "gate.weight" && std::any_of(places_.begin(), places_.end(), is_within_gate)) {
+      model_.notes_.push_back("target_parameters names 'gate.weight', which this model has not; PEFT leaves it out too");
+      continue;
+    }
     problems_.add(unsupported("target_parameters names '{}', which is no parameter of this model that can be adapted",
                               printable(parameter)));
   }
@@ -223,7 +230,8 @@ void LoRALoader::check_saved(const Modules& modules) {
       if (!PEFTHelper::is_saved_by(wanted, as_trained(name))) continue;
       // A stacked target's own name counts only when the file speaks of it.
       if (place.member < 0 && !modules.contains(name)) continue;
-      if (place.member >= 0 && modules.contains(spelled(*place.target, place.target->name)) && place.target->members.size() > 1) continue;
+      if (place.member >= 0 && modules.contains(spelled(*place.target, place.target->name)) && place.target->members.size() > 1)
+        continue;
       named = true;
       const auto at = modules.find(name);
       if (at == modules.end() || at->second[TensorPart::kWeight] == nullptr) {

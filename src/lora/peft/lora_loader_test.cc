@@ -44,6 +44,18 @@ TEST(LoRALoader, ASavedModulesBiasMayStandInTheFileThreeTimes) {
   EXPECT_THAT(refusal(builder, config), HasSubstr("are both the bias of one module"));
 }
 
+// PEFT writes the name for each family whose experts are parameters, Hunyuan's too, whose router is a module within `gate`.
+TEST(LoRALoader, ARouterWithinAGateMayBeNamedInVain) {
+  AdapterBuilder builder;
+  builder.query_and_value();
+  const auto config = config_json(R"(,"target_parameters":["gate.weight"])");
+  EXPECT_THAT(refusal(builder, config), HasSubstr("target_parameters names 'gate.weight'"));
+  auto targets = testing::small_targets();
+  targets.push_back(testing::linear("model.layers.0.mlp.gate.wg", {{"model.layers.0.mlp.gate.wg", 4}}, kHidden));
+  EXPECT_THAT(accepted(builder, config, {}, targets).notes(), Contains(HasSubstr("PEFT leaves it out too")));
+  EXPECT_THAT(refusal(builder, config_json(R"(,"target_parameters":["gate.wieght"])"), {}, targets), HasSubstr("gate.wieght"));
+}
+
 TEST(LoRALoader, ASavedBlockIsAllItsLayers) {
   AdapterBuilder builder;
   builder.query_and_value();
