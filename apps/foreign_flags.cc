@@ -266,9 +266,8 @@ constexpr ForeignFlag kForeign[] = {
     {"--no-enable-reasoning", kNone, kNever, "--reasoning-parser none"},
     // … where it runs
     {"-tp", kOne, "1", "--tensor-parallel-size N"},
-    {"-pp --pipeline-parallel-size -dp --data-parallel-size --data-parallel-size-local "
-     "--data-parallel-backend --max-parallel-loading-workers --nnodes --api-server-count --prefill-context-parallel-size "
-     "--decode-context-parallel-size",
+    {"-pp --pipeline-parallel-size -dp --data-parallel-size --data-parallel-size-local --data-parallel-backend "
+     "--max-parallel-loading-workers --nnodes --api-server-count --prefill-context-parallel-size --decode-context-parallel-size",
      kOne, "1", kOneProcess},
     {"--distributed-executor-backend", kOne, "uni", kOneProcess},
     {"--data-parallel-address --data-parallel-rpc-port --data-parallel-rank --data-parallel-start-rank --master-addr "

@@ -127,10 +127,10 @@ TEST(Embedding, WhatCannotBeIsRefused) {
   EXPECT_THAT(llm->submit(embed({})).status().message(), HasSubstr("exactly one"));
   EXPECT_THAT(llm->submit(embed(random_prompt(600, 1))).status().message(), HasSubstr("--max-model-len"));
   MeanModel files;
-  std::ofstream(files.options().model + "/1_Pooling/config.json") << R"({"pooling_mode_max_tokens": true})";
+  std::ofstream(files.options().model + "/1_Pooling/config.json") << R"({"pooling_mode_weightedmean_tokens": true})";
   const auto other = load_or_die(files.options());
   EXPECT_THAT(other->info().notes, ::testing::Contains(HasSubstr("no embeddings")));
-  EXPECT_THAT(other->submit(embed(random_prompt(5, 1))).status().message(), HasSubstr("pooling_mode_max_tokens"));
+  EXPECT_THAT(other->submit(embed(random_prompt(5, 1))).status().message(), HasSubstr("pooling_mode_weightedmean_tokens"));
   EXPECT_TRUE(other->generate({greedy_request(random_prompt(5, 1), 2)}).front().status.ok()) << "answers are not concerned";
 }
 

@@ -346,8 +346,8 @@ void Engine::describe(const ExecutorFacts& facts) {
   info_.layers = facts.layers;
   if (!files_.pooling.ok()) {
     info_.notes.push_back("no embeddings: " + files_.pooling.status().message());
-  } else if (files_.pooling->pooling == Pooling::kMean) {
-    info_.notes.push_back("embeddings are the mean of all tokens, as 1_Pooling/config.json says");
+  } else if (is_of_all_tokens(files_.pooling->pooling)) {
+    info_.notes.push_back(fmt::format("embeddings are {}, as the model's files say", pooling_name(files_.pooling->pooling)));
   }
 }
 

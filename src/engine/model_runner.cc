@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/checked_math.h"
@@ -20,6 +21,20 @@ void apply(const ListUpdate& update, std::span<const int32_t> values, std::vecto
   CHORAL_CHECK(static_cast<size_t>(update.kept) <= list.size(), "a step keeps more of a request than the worker was told");
   list.resize(update.kept);
   list.insert(list.end(), values.begin(), values.end());
+}
+
+// A NaN stays one.
+void gather(Pooling pooling, MatrixView<const float> rows, bool from_first, std::span<double> to) {
+  if (from_first) std::fill(to.begin(), to.end(), pooling == Pooling::kMax ? -std::numeric_limits<double>::infinity() : 0.0);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const float* values = rows.row(row);
+    for (size_t i = 0; i < to.size(); ++i) {
+      const double value = values[i];
+      if (pooling == Pooling::kMean) to[i] += value;
+      if (pooling == Pooling::kMax && (value > to[i] || std::isnan(value))) to[i] = value;
+      if (pooling == Pooling::kFirst && from_first && row == 0) to[i] = value;
+    }
+  }
 }
 
 }  // namespace
@@ -123,7 +138,7 @@ Status ModelRunner::add_request(const NewRequest& request) {
     known.prompt_count = static_cast<int32_t>(request.prompt.size());
     known.rule = request.rule;
     known.pooling = request.pooling;
-    if (known.pooling == Pooling::kMean) known.sum.resize(model_.hidden_size());
+    if (is_of_all_tokens(known.pooling)) known.gathered.resize(model_.hidden_size());
     const bool is_new = requests_.emplace(request.id, std::move(known)).second;
     CHORAL_CHECK(is_new, "a request is added twice");
     return Status();
@@ -301,28 +316,23 @@ bool ModelRunner::is_sound(const StepItem& item, MatrixView<const float> hidden)
   return std::all_of(last.begin(), last.end(), [](float value) { return std::isfinite(value); });
 }
 
-// Sums go over the tokens one by one, so that the steps that they came in make no difference.
+// What is of all tokens goes over them one by one, so that the steps that they came in make no difference.
 int32_t ModelRunner::add_embedding(const StepItem& item, KnownRequest& request, MatrixView<const float> hidden, StepOutput& out) {
-  const bool is_mean = request.pooling == Pooling::kMean;
-  if (!is_mean && !item.wants_embedding) return 0;
+  const bool of_all = is_of_all_tokens(request.pooling);
+  if (!of_all && !item.wants_embedding) return 0;
   if (request.pooling == Pooling::kClasses) return add_classes(item, hidden, out);
   const platform::StepMark mark(ctx_);
-  const int32_t count = is_mean ? item.token_count : 1;  // rows that matter
+  const int32_t count = of_all ? item.token_count : 1;  // rows that matter
   const auto rows = platform::host_copy(ctx_, hidden.sub_rows(item.first_row + item.token_count - count, count));
-  if (is_mean) {
-    if (item.first_token == 0) {  // also when it was preempted and begins anew
-      std::fill(request.sum.begin(), request.sum.end(), 0.0);
-      request.summed_tokens = 0;
-    }
-    CHORAL_CHECK(request.summed_tokens == item.first_token, "a mean is of every token, each once");
-    for (int64_t row = 0; row < rows.rows; ++row) {
-      const float* values = rows.row(row);
-      for (size_t i = 0; i < request.sum.size(); ++i) request.sum[i] += static_cast<double>(values[i]);
-    }
-    request.summed_tokens += item.token_count;
+  if (of_all) {
+    if (item.first_token == 0) request.gathered_tokens = 0;  // also when it was preempted and begins anew
+    CHORAL_CHECK(request.gathered_tokens == item.first_token, "what is of every token is of each once");
+    gather(request.pooling, rows, item.first_token == 0, request.gathered);
+    request.gathered_tokens += item.token_count;
     if (!item.wants_embedding) return 0;
+    const double divisor = request.pooling == Pooling::kMean ? request.gathered_tokens : 1;
     pooled_.clear();
-    for (const double sum : request.sum) pooled_.push_back(static_cast<float>(sum / request.summed_tokens));
+    for (const double value : request.gathered) pooled_.push_back(static_cast<float>(value / divisor));
   } else {
     const auto last = rows.row_span(0);
     pooled_.assign(last.begin(), last.end());

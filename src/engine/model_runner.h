@@ -44,8 +44,8 @@ class ModelRunner {
     int32_t prompt_count = 0;
     SamplingRule rule;
     Pooling pooling = Pooling::kNone;
-    std::vector<double> sum;  // of the hidden states, for Pooling::kMean
-    int32_t summed_tokens = 0;
+    std::vector<double> gathered;  // of the hidden states, where is_of_all_tokens(pooling)
+    int32_t gathered_tokens = 0;
   };
 
   void compute(const StepInput& input, StepOutput& out);

@@ -126,8 +126,9 @@ TEST_F(ModelRunnerTest, RowsComputedAheadGiveTheTokensOfOneByOne) {
   EXPECT_EQ(answer(), want[4]);
 }
 
-// The hidden state of a token knows nothing of later ones, so a mean's parts are the last states of the prompt's beginnings.
-TEST_F(ModelRunnerTest, AMeanIsOfEachTokensHiddenState) {
+// The hidden state of a token knows nothing of later ones, so a mean's parts are the last states of the prompt's beginnings, and
+// so are those of maxima.
+TEST_F(ModelRunnerTest, WhatIsOfAllTokensIsOfEachTokensHiddenState) {
   const auto prompt = random_prompt(40, 8);
   uint64_t id = 1;
   const auto embed = [&](Pooling pooling, const std::vector<int32_t>& tokens, std::vector<int32_t> ends) {
@@ -143,15 +144,19 @@ TEST_F(ModelRunnerTest, AMeanIsOfEachTokensHiddenState) {
     return output_.embeddings;
   };
   std::vector<double> sum(64);
+  std::vector<float> first, most(64, -std::numeric_limits<float>::infinity());
   for (int32_t end = 1; end <= 40; ++end) {
     const auto last = embed(Pooling::kLast, {prompt.begin(), prompt.begin() + end}, {end});
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(last[i]);
+    if (end == 1) first = last;
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(last[i]), most[i] = std::max(most[i], last[i]);
   }
-  std::vector<float> want;
-  for (const double part : sum) want.push_back(static_cast<float>(part / 40));
-  EXPECT_EQ(embed(Pooling::kMean, prompt, {40}), want);
-  EXPECT_EQ(embed(Pooling::kMean, prompt, {7, 32, 33, 40}), want) << "in chunks";
-  EXPECT_EQ(embed(Pooling::kMean, prompt, {20, 40}), want);
+  std::vector<float> mean;
+  for (const double part : sum) mean.push_back(static_cast<float>(part / 40));
+  for (const auto& [pooling, want] : {std::pair(Pooling::kMean, mean), {Pooling::kFirst, first}, {Pooling::kMax, most}}) {
+    EXPECT_EQ(embed(pooling, prompt, {40}), want) << pooling_name(pooling);
+    EXPECT_EQ(embed(pooling, prompt, {7, 32, 33, 40}), want) << pooling_name(pooling) << " in chunks";
+    EXPECT_EQ(embed(pooling, prompt, {20, 40}), want) << pooling_name(pooling);
+  }
 }
 
 TEST_F(ModelRunnerTest, OtherBlocksHoldTheSame) {

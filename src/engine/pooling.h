@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -14,9 +15,19 @@ namespace choral::engine {
 enum class Pooling : uint8_t {
   kNone,     // no embedding
   kLast,     // the last token's
+  kFirst,    // the first token's
   kMean,     // the mean of all tokens'
+  kMax,      // of each number the largest of all tokens'
   kClasses,  // no embedding either: what the model's head of classes makes of the last token's
 };
+
+// Whether a text's tokens must all be computed for it, or the last one alone.
+constexpr bool is_of_all_tokens(Pooling pooling) {
+  return pooling == Pooling::kFirst || pooling == Pooling::kMean || pooling == Pooling::kMax;
+}
+
+// What an embedding is by it, for people: "the mean of all tokens".
+std::string_view pooling_name(Pooling pooling);
 
 // What a model's files say of its embeddings.
 struct PooledForm {

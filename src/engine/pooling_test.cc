@@ -1,6 +1,7 @@
 // Which pooling a model's files ask for, and vectors of length 1.
 #include "engine/pooling.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -26,17 +27,33 @@ TEST(Pooling, IsWhatTheFilesSay) {
             Pooling::kLast);
   EXPECT_EQ(*pooling_of(R"({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false, "include_prompt": true})"),
             Pooling::kMean);
+  EXPECT_EQ(*pooling_of(R"({"pooling_mode_cls_token": true, "pooling_mode_lasttoken": false})"), Pooling::kFirst);
+  EXPECT_EQ(*pooling_of(R"({"pooling_mode_max_tokens": true})"), Pooling::kMax);
   EXPECT_EQ(*pooling_of("{}"), Pooling::kMean) << "as sentence-transformers reads it";
 }
 
+// As files have it since version 5 of sentence-transformers, which leaves the others out, or reads this one first.
+TEST(Pooling, IsAWordInNewerFiles) {
+  for (const auto& [name, pooling] : {std::pair("cls", Pooling::kFirst), std::pair("max", Pooling::kMax),
+                                      std::pair("mean", Pooling::kMean), std::pair("lasttoken", Pooling::kLast)}) {
+    EXPECT_EQ(*pooling_of(fmt::format(R"({{"embedding_dimension": 64, "pooling_mode": "{}"}})", name)), pooling);
+    EXPECT_EQ(*pooling_of(fmt::format(R"({{"pooling_mode": ["{}"], "pooling_mode_mean_tokens": true}})", name)), pooling);
+  }
+  for (const char* mode : {R"("weightedmean")", R"(["mean", "max"])", "[]"}) {
+    const auto refused = pooling_of(fmt::format(R"({{"pooling_mode": {}}})", mode));
+    EXPECT_EQ(refused.status().code(), Code::kUnsupported) << mode;
+    EXPECT_THAT(refused.status().message(), HasSubstr("config.json: pooling_mode is")) << mode;
+  }
+}
+
 TEST(Pooling, OtherWaysAreRefusedByName) {
-  for (const char* mode : {"cls_token", "max_tokens", "weightedmean_tokens", "mean_sqrt_len_tokens"}) {
+  for (const char* mode : {"weightedmean_tokens", "mean_sqrt_len_tokens"}) {
     const auto refused = pooling_of(std::string(R"({"pooling_mode_)") + mode + R"(": true})");
     EXPECT_EQ(refused.status().code(), Code::kUnsupported);
     EXPECT_THAT(refused.status().message(), HasSubstr(mode));
   }
   EXPECT_THAT(pooling_of(R"({"pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": true})").status().message(),
-              HasSubstr("last and mean"));
+              HasSubstr("pooling_mode_lasttoken and pooling_mode_mean_tokens"));
   EXPECT_EQ(pooling_of(R"({"pooling_mode_mean_tokens": 1})").status().code(), Code::kCorrupt);
   EXPECT_EQ(pooling_of("[").status().code(), Code::kCorrupt);
 }
@@ -62,7 +79,10 @@ TEST(Pooling, AGgufFileSaysItByNumber) {
   EXPECT_EQ(*of("{}"), Pooling::kLast);
   EXPECT_EQ(*of(R"({"pooling_type": 1})"), Pooling::kMean);
   EXPECT_EQ(*of(R"({"pooling_type": 3})"), Pooling::kLast);
-  EXPECT_THAT(of(R"({"pooling_type": 2})").status().message(), HasSubstr("model.gguf: pooling_type is 2"));
+  EXPECT_EQ(*of(R"({"pooling_type": 2})"), Pooling::kFirst);
+  for (const int other : {0, 4})
+    EXPECT_THAT(of(fmt::format(R"({{"pooling_type": {}}})", other).c_str()).status().message(),
+                HasSubstr(fmt::format("model.gguf: pooling_type is {}", other)));
 }
 
 TEST(Pooling, NormalizedHasLengthOne) {

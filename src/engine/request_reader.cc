@@ -447,7 +447,7 @@ Result<AdmittedRequest> RequestReader::admit(const Request& request, const Wish&
         params.prompt_logprobs.has_value() && i == 0 && !is_begun;  // they came with the beginning
     completion->pooling = wish.pooling;
     completion->embedding_dimensions = request.embedding_dimensions;
-    completion->computes_all = wish.pooling == Pooling::kMean;
+    completion->computes_all = is_of_all_tokens(wish.pooling);
     completion->prefix_root = root;  // the base's; adapters make it their own once they are known
     completion->cache_salt = request.cache_salt;
     completion->stop_ids = wish.rule.stop_ids;

@@ -73,9 +73,9 @@ Result<LoadedTokenizer> load_from_gguf(const io::GgufFile& file) {
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_bos_token", data.add_bos));
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_eos_token", data.add_eos));
   CHORAL_RETURN_IF_ERROR(read_flag(metadata, "tokenizer.ggml.add_space_prefix", data.add_space_prefix));
-  // Phi-3's tokens of a chat do, and GGUF has no word for it.
+  // Phi-3's tokens of a chat do, its mixtures' too, and GGUF has no word for it.
   CHORAL_TRY(const auto architecture, metadata.get_string_or("general.architecture", ""));
-  data.special_take_space = architecture == "phi3" && data.model == "llama";
+  data.special_take_space = (architecture == "phi3" || architecture == "phimoe") && data.model == "llama";
   for (const auto& [name, key] :
        {std::pair("default", "tokenizer.chat_template"), std::pair("tool_use", "tokenizer.chat_template.tool_use")}) {
     CHORAL_TRY(auto source, metadata.get_string_or(key, ""));

@@ -23,11 +23,14 @@ constexpr ClassDefaults kClasses[] = {
      R"({"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5})"},
     {"GraniteMoeHybridForCausalLM", R"({"num_experts": 8, "num_experts_per_tok": 2})"},
     {"HunYuanDenseV1ForCausalLM", R"({"rms_norm_eps": 1e-5})"},
+    {"HunYuanMoEV1ForCausalLM", R"({"rms_norm_eps": 1e-5})"},
     {"MinistralForCausalLM", R"({"num_key_value_heads": 8})"},
     {"Ministral3ForCausalLM", R"({"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5})"},
     {"Olmo2ForCausalLM", R"({"rms_norm_eps": 1e-5})"},
     // The base of layers with a window is the class's where the file has only one: so transformers 5 reads the old spelling.
     {"Olmo3ForCausalLM", R"({"rms_norm_eps": 1e-5, "sliding_window": 4096, "rope_theta": 5e5, "rope_local_base_freq": 5e5})"},
+    {"PhiMoEForCausalLM", R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})"},
+    {"PhimoeForCausalLM", R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})"},
     {"SeedOssForCausalLM", R"({"num_key_value_heads": 8, "head_dim": 128})"},
     {"SmolLM3ForCausalLM", R"({"num_key_value_heads": 4, "rope_theta": 2e6, "tie_word_embeddings": true})"},
 };

@@ -25,7 +25,9 @@ Status GgufTranslation::family() {
   if (architecture_.name == "granitemoe") return granitemoe();
   if (architecture_.name == "granitehybrid") return granitehybrid();
   if (architecture_.name == "ernie4_5-moe") return ernie4_5_moe();
+  if (architecture_.name == "hunyuan-moe") return hunyuan_moe();
   if (architecture_.name == "llama4") return llama4();
+  if (architecture_.name == "phimoe") return phimoe();
   if (architecture_.delta_nets) return delta_nets();
   return {};
 }
@@ -242,17 +244,6 @@ Status GgufTranslation::deepseek() {
   return {};
 }
 
-Status GgufTranslation::glm4moe() {
-  CHORAL_RETURN_IF_ERROR(shared_experts());
-  CHORAL_TRY(const int64_t groups, count_or("expert_group_count", 1));
-  CHORAL_TRY(const int64_t used, count_or("expert_group_used_count", groups));
-  out_.set("n_group", groups);
-  out_.set("topk_group", used);
-  out_.set("use_qk_norm", file_.contains("blk.0.attn_q_norm.weight"));
-  if (out_.find("partial_rotary_factor") == nullptr) out_.set("partial_rotary_factor", 1.0);  // as Solar Open's
-  return {};
-}
-
 // A file without a scale of q·k means what others mean, where the configuration class means 1.
 Status GgufTranslation::granite_multipliers() {
   out_.set("attention_multiplier", 1 / std::sqrt(static_cast<double>(head_dim_)));
@@ -262,12 +253,6 @@ Status GgufTranslation::granite_multipliers() {
     CHORAL_RETURN_IF_ERROR(copy_double(gguf, hf, out_));
   }
   return {};
-}
-
-Status GgufTranslation::granitemoe() {
-  CHORAL_TRY(const int64_t shared, metadata().get_int_or(key("expert_shared_feed_forward_length"), 0, kNotNegative));
-  out_.set("shared_intermediate_size", shared);
-  return granite_multipliers();
 }
 
 // Layers without key heads are Mamba-2's. What their steps are limited to no key says: to nothing, in the models there are.
@@ -306,60 +291,6 @@ Status GgufTranslation::granitehybrid() {
   out_.set("shared_intermediate_size", shared);
   if (!architecture_.experts) out_.set("num_experts", int64_t{0});
   return granite_multipliers();
-}
-
-// Its readers know chunks, temperature and which layers do not turn by heart, and the larger model by its experts: it alone norms
-// no heads.
-Status GgufTranslation::llama4() {
-  constexpr int64_t kExpertsOfMaverick = 128;
-  if (has("attention.sliding_window") && out_.find("sliding_window") == nullptr) {
-    return unsupported("{} is 0: models of this form without chunks are not supported",
-                       metadata().path_of(key("attention.sliding_window")));
-  }
-  CHORAL_TRY(const int64_t dense, count("feed_forward_length"));
-  CHORAL_TRY(const int64_t expert, count("expert_feed_forward_length"));
-  CHORAL_TRY(const int64_t experts, count("expert_count"));
-  CHORAL_TRY(const int64_t step, count_or("interleave_moe_layer_step", 1));
-  out_.set("intermediate_size", expert);
-  out_.set("intermediate_size_mlp", dense);
-  out_.set("interleave_moe_layer_step", step);
-  out_.set("use_qk_norm", experts != kExpertsOfMaverick);
-  return {};
-}
-
-Status GgufTranslation::ernie4_5_moe() {
-  CHORAL_TRY(const int64_t shared, metadata().get_int_or(key("expert_shared_count"), 0, kNotNegative));
-  CHORAL_TRY(const int64_t dense, metadata().get_int_or(key("leading_dense_block_count"), 0, kNotNegative));
-  CHORAL_TRY(const int64_t step, count_or("interleave_moe_layer_step", 1));
-  out_.set("moe_num_shared_experts", shared);
-  out_.set("moe_layer_start_index", dense);
-  out_.set("moe_layer_interval", step);
-  return {};
-}
-
-// Every reader of these files leaves the chosen experts their shares, and knows a shared expert by the dense size where it has no
-// other.
-Status GgufTranslation::qwen2moe() {
-  out_.set("norm_topk_prob", false);
-  out_.set("qkv_bias", file_.contains("blk.0.attn_q.bias"));
-  CHORAL_TRY(const int64_t dense, count("feed_forward_length"));
-  CHORAL_TRY(const int64_t shared, count_or("expert_shared_feed_forward_length", dense));
-  out_.set("shared_expert_intermediate_size", shared);
-  if (has("expert_feed_forward_length")) return {};
-  CHORAL_TRY(const int64_t used, count("expert_used_count"));
-  out_.set("moe_intermediate_size", dense / used);
-  return {};
-}
-
-Status GgufTranslation::gpt_oss() {
-  CHORAL_TRY(const int64_t intermediate, count("expert_feed_forward_length"));
-  out_.set("intermediate_size", intermediate);
-  return {};
-}
-
-Status GgufTranslation::olmoe() {
-  out_.set("norm_topk_prob", false);  // of every reader of these files
-  return copy_double("attention.clamp_kqv", "clip_qkv", out_);
 }
 
 // Which layers have the window: said one by one, or by the period, whose last layer has none. Absent: `period`.

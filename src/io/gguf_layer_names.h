@@ -185,5 +185,14 @@ inline constexpr std::array<GgufRenaming, 1> kMergedGateUp{{{"ffn_up", "mlp.gate
 inline constexpr std::array<GgufRenaming, 1> kSecondNorm{{{"post_attention_norm", "post_attention_layernorm"}}};
 inline constexpr std::array<GgufRenaming, 2> kTurnedHeadNorms{
     {{"attn_q_norm", "self_attn.query_layernorm"}, {"attn_k_norm", "self_attn.key_layernorm"}}};
+inline constexpr std::array<GgufRenaming, 9> kExpertsOfHunyuan{{kTurnedHeadNorms[0],
+                                                                kTurnedHeadNorms[1],
+                                                                {"ffn_gate_inp", "mlp.gate.wg"},
+                                                                {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                                                {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                                                {"ffn_down_exps", "mlp.experts.*.down_proj"},
+                                                                {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
+                                                                {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
+                                                                {"ffn_down_shexp", "mlp.shared_mlp.down_proj"}}};
 
 }  // namespace choral::io

@@ -1,5 +1,5 @@
 // GGUF metadata -> the configuration in Hugging Face words: the work of model_config_from_gguf. What all architectures have is in
-// model_config_gguf.cc, what one family has in gguf_families.cc. Internal to io.
+// model_config_gguf.cc, what one family has in gguf_families.cc, or gguf_mixtures.cc. Internal to io.
 #pragma once
 
 #include <fmt/core.h>
@@ -59,6 +59,8 @@ class GgufTranslation {
   Status granitemoe();
   Status granitehybrid();
   Status ernie4_5_moe();
+  Status hunyuan_moe();
+  Status phimoe();
   Status llama4();
   Status qwen2moe();
   Status gpt_oss();

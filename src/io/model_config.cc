@@ -128,14 +128,11 @@ Status adopt_experts(const ConfigMap& config, ConfigObject& out) {
     CHORAL_RETURN_IF_ERROR(adopt(config, out, "num_experts", *value, config.path_of(name)));
     out.erase(name);
   }
-  if (const ConfigValue* used = config.find("moe_k")) {
-    CHORAL_RETURN_IF_ERROR(adopt(config, out, "num_experts_per_tok", *used, config.path_of("moe_k")));
-    out.erase("moe_k");
-  }
-  constexpr const char* kChosen = "top_k_experts";
-  if (const ConfigValue* chosen = config.find(kChosen)) {
-    CHORAL_RETURN_IF_ERROR(adopt(config, out, "num_experts_per_tok", *chosen, config.path_of(kChosen)));
-    out.erase(kChosen);
+  for (const char* name : {"moe_k", "moe_topk", "top_k_experts"}) {
+    const ConfigValue* chosen = config.find(name);
+    if (chosen == nullptr) continue;
+    CHORAL_RETURN_IF_ERROR(adopt(config, out, "num_experts_per_tok", *chosen, config.path_of(name)));
+    out.erase(name);
   }
   return {};
 }

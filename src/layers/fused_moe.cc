@@ -14,8 +14,9 @@ MoeRouter::MoeRouter(Builder& builder, const Spec& spec)
       selection_bias_name_(spec.selection_bias),
       selection_bias_row_(spec.selection_bias_row),
       expert_scale_(spec.expert_scale.empty() ? 0 : spec.experts) {
-  if (!selection_bias_.empty() && !builder.lora_targets.empty())
-    builder.lora_targets.back().selection_bias = [this] { return selection_bias(); };
+  if (builder.lora_targets.empty()) return;  // of a layer that failed
+  if (!selection_bias_.empty()) builder.lora_targets.back().selection_bias = [this] { return selection_bias(); };
+  builder.lora_targets.back().name_in_5 = spec.name_in_5;
 }
 
 Status MoeRouter::load_weights(quant::WeightSource& source) {
@@ -49,6 +50,10 @@ void SharedExpertGate::add(const platform::Context& ctx, const ForwardBatch& bat
 
 namespace {
 
+std::string in_block_or_none(const FusedMoE::Spec& spec, const std::string& name) {
+  return name.empty() ? name : fmt::format("{}.{}", spec.prefix, name);
+}
+
 std::string selection_bias_name(const FusedMoE::Spec& spec) {
   if (!spec.selection_bias) return {};
   if (!spec.names.selection_bias.empty()) return fmt::format("{}.{}", spec.prefix, spec.names.selection_bias);
@@ -70,6 +75,7 @@ FusedMoE::FusedMoE(Builder& builder, const Spec& spec)
                                        .selection_bias = selection_bias_name(spec),
                                        .selection_bias_row = spec.names.selection_bias_row,
                                        .bias = spec.bias,
+                                       .name_in_5 = in_block_or_none(spec, spec.names.router_in_5),
                                        .expert_scale = spec.expert_scale})),
       choose_(bind<platform::ops::MoeGating>()),
       grouped_matmul_(bind<platform::ops::GroupedMatmul>()),

@@ -30,6 +30,7 @@ class MoeRouter : public ReplicatedLinear {
     std::string selection_bias = {};  // what the checkpoint calls it; empty: it has none
     bool selection_bias_row = false;  // and whether as a matrix of one row
     bool bias = false;                // of the logits
+    std::string name_in_5 = {};       // see LoRATarget
     std::string expert_scale = {};    // a tensor by whose values the weights are multiplied; empty: none
   };
   MoeRouter(Builder& builder, const Spec& spec);
@@ -73,6 +74,7 @@ class FusedMoE : public Block, public PluggedBlock, public platform::CustomOp {
     // Of the router, within the block; empty: "e_score_correction_bias" of the router itself.
     std::string selection_bias = {};
     bool selection_bias_row = false;  // it is stored as a matrix of one row
+    std::string router_in_5 = {};     // what transformers 5 calls the router; empty: as the checkpoint does
   };
   struct Spec {
     std::string prefix;  // has the router and "experts.N"

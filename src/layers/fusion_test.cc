@@ -24,6 +24,7 @@ void expect_access(const Step& step, const std::vector<Value>& reads, const std:
 TEST(Access, IsSaidByEveryKind) {
   expect_access(NormStep{nullptr, kA, kB}, {kA}, {kB});
   expect_access(HeadsNormStep{nullptr, kA}, {kA}, {kA});
+  expect_access(PartsNormStep{nullptr, kA, 2}, {kA}, {kA});
   expect_access(RotaryStep{nullptr, kA, kB}, {kA, kB}, {kA, kB});
   expect_access(WriteKvStep{nullptr, kA, kB}, {kA, kB}, {});
   expect_access(AttendStep{nullptr, kA, kB}, {kA}, {kB});
@@ -47,7 +48,7 @@ TEST(Access, IsSaidByEveryKind) {
   expect_access(NormLinearStep{nullptr, nullptr, kA, kB, kC, true}, {kA, kC}, {kB, kC});
   expect_access(ActivationLinearStep{nullptr, nullptr, kA, kB, kC, false}, {kA}, {kB, kC});
   expect_access(ActivationLinearStep{nullptr, nullptr, kA, kB, kC, true}, {kA, kC}, {kB, kC});
-  static_assert(std::variant_size_v<Step> == 21, "a new kind of step belongs into this list");
+  static_assert(std::variant_size_v<Step> == 22, "a new kind of step belongs into this list");
 }
 
 // A projection whose weights take quantised rows. Nothing here is run.

@@ -16,6 +16,7 @@ class Runner {
 
   void operator()(const NormStep& s) const { s.norm->forward(ctx_, at(s.x), at(s.y), batch_.lora); }
   void operator()(const HeadsNormStep& s) const { s.norm->forward_heads(ctx_, at(s.x), batch_.lora); }
+  void operator()(const PartsNormStep& s) const { s.norm->forward_in_parts(ctx_, at(s.x), s.parts, batch_.lora); }
   void operator()(const RotaryStep& s) const { s.rotary->forward(ctx_, batch_.positions, at(s.q), at(s.k)); }
   void operator()(const WriteKvStep& s) const { s.attention->write(ctx_, batch_, at(s.k), at(s.v)); }
   void operator()(const AttendStep& s) const { s.attention->attend(ctx_, batch_, at(s.q), at(s.out)); }
@@ -29,7 +30,12 @@ class Runner {
   void operator()(const AddStep& s) const { ctx_.ops.add(ctx_, at(s.x), at(s.y)); }
   void operator()(const ScaleStep& s) const { ctx_.ops.scale(ctx_, at(s.x), s.factor); }
   void operator()(const ScaleByPositionStep& s) const { ctx_.ops.scale_by_position(ctx_, s.scale, batch_.positions, at(s.x)); }
-  void operator()(const SubtractMeanStep& s) const { ctx_.ops.subtract_mean(ctx_, at(s.x), at(s.y)); }
+  void operator()(const SubtractMeanStep& s) const {
+    const int64_t width = s.x.cols / s.parts;
+    for (int64_t begin = 0; begin < s.x.cols; begin += width) {
+      ctx_.ops.subtract_mean(ctx_, at(s.x.columns(begin, width)), at(s.y.columns(begin, width)));
+    }
+  }
   void operator()(const PluggedStep& s) const { s.block->forward(ctx_, batch_, at(s.x), s.add, at(s.y)); }
   void operator()(const GatherStep& s) const { ctx_.ranks->gather_columns(ctx_.kernel, at(s.y), *s.begins); }
   void operator()(const GatedAddStep& s) const { s.gate->add(ctx_, batch_, at(s.x), at(s.from), at(s.y)); }
@@ -38,18 +44,19 @@ class Runner {
   // alone and beside rows whose adapter brings its own norm.
   void operator()(const AddNormStep& s) const {
     const auto x = at(s.x), residual = at(s.residual), y = at(s.y);
-    RMSNorm::for_each_weight(ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& weights) {
+    RMSNorm::for_each_run(ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& vectors) {
       const auto rows = [&](const auto& m) { return m.sub_rows(row, count); };
-      if (s.norm->bias().empty()) return ctx_.ops.add_rms_norm(ctx_, rows(x), rows(residual), weights[0], s.norm->eps(), rows(y));
-      ctx_.ops.add_rms_norm_bias(ctx_, rows(x), rows(residual), weights[0], s.norm->bias(), s.norm->eps(), rows(y));
+      const auto& [weight, bias] = vectors[0];
+      if (bias.empty()) return ctx_.ops.add_rms_norm(ctx_, rows(x), rows(residual), weight, s.norm->eps(), rows(y));
+      ctx_.ops.add_rms_norm_bias(ctx_, rows(x), rows(residual), weight, bias, s.norm->eps(), rows(y));
     });
   }
   void operator()(const QkNormRotaryStep& s) const {
     const auto q = at(s.q), k = at(s.k);
-    RMSNorm::for_each_weight(
-        ctx_, std::array{s.q_norm, s.k_norm}, q.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& weights) {
-          ctx_.ops.qk_norm_rope(ctx_, s.rotary->placed(), batch_.positions.sub(row, count), q.sub_rows(row, count), weights[0],
-                                k.sub_rows(row, count), weights[1], s.q_norm->eps());
+    RMSNorm::for_each_run(
+        ctx_, std::array{s.q_norm, s.k_norm}, q.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& vectors) {
+          ctx_.ops.qk_norm_rope(ctx_, s.rotary->placed(), batch_.positions.sub(row, count), q.sub_rows(row, count),
+                                vectors[0].weight, k.sub_rows(row, count), vectors[1].weight, s.q_norm->eps());
         });
   }
   void operator()(const RotaryWriteKvStep& s) const {
@@ -60,12 +67,10 @@ class Runner {
   void operator()(const NormLinearStep& s) const {
     with_quantised(*s.linear, at(s.x).rows, [&](const kernels::QuantisedRows& quantised) {
       const auto x = at(s.x), normed = for_adapters(s.normed);
-      RMSNorm::for_each_weight(ctx_, std::array{s.norm}, x.rows, batch_.lora,
-                               [&](int64_t row, int64_t count, const auto& weights) {
-                                 ctx_.ops.rms_norm_quantise(ctx_, x.sub_rows(row, count), weights[0], s.norm->bias(),
-                                                            s.norm->eps(), quantised.sub_rows(row, count),
-                                                            normed.data == nullptr ? normed : normed.sub_rows(row, count));
-                               });
+      RMSNorm::for_each_run(ctx_, std::array{s.norm}, x.rows, batch_.lora, [&](int64_t row, int64_t count, const auto& vectors) {
+        ctx_.ops.rms_norm_quantise(ctx_, x.sub_rows(row, count), vectors[0].weight, vectors[0].bias, s.norm->eps(),
+                                   quantised.sub_rows(row, count), normed.data == nullptr ? normed : normed.sub_rows(row, count));
+      });
       s.linear->forward_quantised(ctx_, at(s.normed), quantised, s.add, at(s.y), batch_.lora);
     });
   }
@@ -103,10 +108,17 @@ class ShapeChecker {
 
   Status operator()(const NormStep& s) const { return expect(ops_.rms_norm.meta, {of(s.x), of_norm(*s.norm)}, s.y); }
   Status operator()(const HeadsNormStep& s) const { return expect(ops_.rms_norm_heads.meta, {of(s.x), of_norm(*s.norm)}, s.x); }
+  Status operator()(const PartsNormStep& s) const {
+    if (s.x.cols % s.parts != 0) return internal_error("{} columns are no {} equal parts", s.x.cols, s.parts);
+    return expect(ops_.rms_norm.meta, {of(s.x), of_norm(*s.norm)}, s.x);
+  }
   Status operator()(const LinearStep& s) const { return expect(ops_.matmul.meta, {of(s.x), of_linear(*s.linear)}, s.y); }
   Status operator()(const ActivationStep& s) const { return expect(ops_.silu_and_mul.meta, {of(s.x)}, s.y); }
   Status operator()(const AddStep& s) const { return expect(ops_.add.meta, {of(s.x), of(s.y)}, s.y); }
-  Status operator()(const SubtractMeanStep& s) const { return expect(ops_.subtract_mean.meta, {of(s.x)}, s.y); }
+  Status operator()(const SubtractMeanStep& s) const {
+    if (s.x.cols % s.parts != 0) return internal_error("{} columns are no {} equal parts", s.x.cols, s.parts);
+    return expect(ops_.subtract_mean.meta, {of(s.x)}, s.y);
+  }
   Status operator()(const AddNormStep& s) const {
     return expect(ops_.add_rms_norm.meta, {of(s.x), of(s.residual), of_norm(*s.norm)}, s.y);
   }

@@ -49,6 +49,12 @@ struct HeadsNormStep {  // x = norm of each head of x
   Value x;
   Access access() const { return {{x}, {x}}; }
 };
+struct PartsNormStep {  // x = norm of each of so many equal parts of x by itself, by its own part of the weight
+  const RMSNorm* norm;
+  Value x;
+  int64_t parts;
+  Access access() const { return {{x}, {x}}; }
+};
 struct RotaryStep {
   const RotaryEmbedding* rotary;
   Value q, k;
@@ -99,8 +105,9 @@ struct ScaleByPositionStep {  // each row of x = its position's factor · x
   Value x;
   Access access() const { return {{x}, {x}}; }
 };
-struct SubtractMeanStep {  // y = x - mean(x), row by row
+struct SubtractMeanStep {  // y = x - mean(x), row by row, or of each of so many equal parts of a row
   Value x, y;
+  int64_t parts = 1;
   Access access() const { return {{x}, {y}}; }
 };
 // What a plugged-in class does in a way of its own: y = or += f(x).
@@ -170,9 +177,10 @@ struct ActivationLinearStep {  // the same of an activation
   Access access() const { return add ? Access{{x, y}, {gated, y}} : Access{{x}, {gated, y}}; }
 };
 
-using Step = std::variant<NormStep, HeadsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep, ReorderStep,
-                          GateStep, AddStep, ScaleStep, ScaleByPositionStep, SubtractMeanStep, PluggedStep, GatedAddStep,
-                          GatherStep, AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
+using Step =
+    std::variant<NormStep, HeadsNormStep, PartsNormStep, RotaryStep, WriteKvStep, AttendStep, LinearStep, ActivationStep,
+                 ReorderStep, GateStep, AddStep, ScaleStep, ScaleByPositionStep, SubtractMeanStep, PluggedStep, GatedAddStep,
+                 GatherStep, AddNormStep, QkNormRotaryStep, RotaryWriteKvStep, NormLinearStep, ActivationLinearStep>;
 
 Access access_of(const Step& step);
 

@@ -3,8 +3,13 @@
 namespace choral::layers {
 namespace {
 
-lora::LoRATarget norm_target(const std::string& prefix, int64_t size, float stored_less) {
-  return {.kind = lora::TargetKind::kNorm, .name = prefix, .members = {{prefix, size}}, .in = size, .stored_less = stored_less};
+lora::LoRATarget norm_target(const RMSNorm::Spec& spec, float stored_less) {
+  return {.kind = lora::TargetKind::kNorm,
+          .name = spec.prefix,
+          .members = {{spec.prefix, spec.size}},
+          .in = spec.size,
+          .heads = spec.heads,
+          .stored_less = stored_less};
 }
 
 }  // namespace
@@ -15,6 +20,8 @@ RMSNorm::RMSNorm(Builder& builder, const Spec& spec, std::string_view op_name, f
     : CustomOp(op_name, builder.custom_ops, builder.session),
       prefix_(spec.prefix),
       tensor_(spec.tensor.empty() ? prefix_ + ".weight" : spec.tensor),
+      heads_(spec.heads),
+      biased_(spec.biased),
       weighted_(spec.weighted),
       eps_(spec.eps),
       factor_(spec.factor),
@@ -23,15 +30,20 @@ RMSNorm::RMSNorm(Builder& builder, const Spec& spec, std::string_view op_name, f
       norm_heads_(bind<platform::ops::RmsNormHeads>()),
       add_bias_(bind<platform::ops::AddBias>()) {
   weight_.host().resize(spec.size, 1.0F);
-  if (weighted_ && spec.tensor.empty()) lora_target_ = builder.add_lora_target(norm_target(prefix_, spec.size, stored_less));
+  if (biased_) bias_.host().resize(spec.size);
+  if (weighted_ && spec.tensor.empty()) {
+    auto target = norm_target(spec, stored_less);
+    target.base_bias = [this] { return std::span<const float>(bias_.host()); };
+    lora_target_ = builder.add_lora_target(std::move(target));
+  }
   builder.modules.push_back(this);
 }
 
 Status RMSNorm::load_weights(quant::WeightSource& source) {
   if (!weighted_) return {};
-  CHORAL_RETURN_IF_ERROR(source.read_vector(tensor_, weight_.host(), stored_less_));
+  CHORAL_RETURN_IF_ERROR(source.read_vector(tensor_, weight_.host(), stored_less_, heads_));
   for (float& w : weight_.host()) w *= factor_;
-  if (!source.contains(prefix_ + ".bias")) return {};
+  if (!biased_ && !source.contains(prefix_ + ".bias")) return {};
   bias_.host().resize(weight_.host().size());
   return source.read_vector(prefix_ + ".bias", bias_.host());
 }
@@ -48,30 +60,33 @@ bool RMSNorm::may_fuse(std::string_view provider) const {
 
 void RMSNorm::forward(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
                       const lora::PunicaWrapper* lora) const {
-  for_each_weight(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& weights) {
-    norm_(ctx, x.sub_rows(row, count), weights[0], eps_, y.sub_rows(row, count));
+  for_each_run(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& vectors) {
+    const auto out = y.sub_rows(row, count);
+    norm_(ctx, x.sub_rows(row, count), vectors[0].weight, eps_, out);
+    if (!vectors[0].bias.empty()) add_bias_(ctx, vectors[0].bias, out);
   });
-  if (!bias().empty()) add_bias_(ctx, bias(), y);
 }
 
 void RMSNorm::forward_heads(const platform::Context& ctx, MatrixView<float> x, const lora::PunicaWrapper* lora) const {
-  for_each_weight(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& weights) {
-    norm_heads_(ctx, x.sub_rows(row, count), weights[0], eps_);
+  for_each_run(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& vectors) {
+    const auto out = x.sub_rows(row, count);
+    norm_heads_(ctx, out, vectors[0].weight, eps_);
+    const auto size = std::ssize(vectors[0].bias);
+    for (int64_t head = 0; size > 0 && head < x.cols; head += size) add_bias_(ctx, vectors[0].bias, out.sub_cols(head, size));
   });
-  const auto size = std::ssize(bias());
-  for (int64_t head = 0; size > 0 && head < x.cols; head += size) add_bias_(ctx, bias(), x.sub_cols(head, size));
 }
 
 void RMSNorm::forward_in_parts(const platform::Context& ctx, MatrixView<float> x, int64_t parts,
                                const lora::PunicaWrapper* lora) const {
   const int64_t width = x.cols / parts;
-  for_each_weight(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& weights) {
+  for_each_run(ctx, std::array{this}, x.rows, lora, [&](int64_t row, int64_t count, const auto& vectors) {
+    const auto out = x.sub_rows(row, count);
     for (int64_t begin = 0; begin < x.cols; begin += width) {
-      const auto part = x.sub_rows(row, count).sub_cols(begin, width);
-      norm_(ctx, part, weights[0].subspan(begin, width), eps_, part);
+      const auto part = out.sub_cols(begin, width);
+      norm_(ctx, part, vectors[0].weight.subspan(begin, width), eps_, part);
     }
+    if (!vectors[0].bias.empty()) add_bias_(ctx, vectors[0].bias, out);
   });
-  if (!bias().empty()) add_bias_(ctx, bias(), x);
 }
 
 std::unique_ptr<RMSNorm> make_rms_norm(Builder& builder, NormWeight form, const RMSNorm::Spec& spec) {

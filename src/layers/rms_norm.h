@@ -1,5 +1,5 @@
 // y = x·rsqrt(mean(x²) + eps)·w over rows, or over each head's part of a row (q_norm and k_norm of Qwen3). Where the checkpoint
-// has `<prefix>.bias`, as ModelSlim's with smoothed outliers do, that is added to y.
+// has `<prefix>.bias`, as a family's norms have or ModelSlim's with smoothed outliers, that is added to y.
 // CustomOp "rms_norm". A class that overrides it defines forward, forward_heads and forward_in_parts, which by default run the
 // form bound here.
 // GemmaRMSNorm, CustomOp "gemma_rms_norm", is the same of a checkpoint that stores w - 1.
@@ -29,7 +29,9 @@ class RMSNorm : public Module, public platform::CustomOp {
     std::string prefix;
     int64_t size = 0;
     float eps = 1e-6F;
+    bool biased = false;      // the checkpoint must have a bias
     bool weighted = true;     // false: w is 1, of which no checkpoint says anything
+    int64_t heads = 1;        // the checkpoint, and adapters, have w as so many rows, side by side here
     std::string tensor = {};  // what a checkpoint calls w, where that is not "<prefix>.weight"; adapters do not know it then
     float factor = 1;         // w is so many times what is stored
   };
@@ -44,31 +46,32 @@ class RMSNorm : public Module, public platform::CustomOp {
   virtual void forward_in_parts(const platform::Context& ctx, MatrixView<float> x, int64_t parts,
                                 const lora::PunicaWrapper* lora = nullptr) const;
 
-  // Calls run(row, count, weights) for runs of rows that cover all of [0, rows): weights[i] is norms[i]'s weight there, its own
-  // or that of the rows' adapter. An operator called run by run treats a row the same way whoever shares the step.
+  // Calls run(row, count, vectors) for runs of rows that cover all of [0, rows): vectors[i] are norms[i]'s there, its own or
+  // those of the rows' adapter. An operator called run by run treats a row the same way whoever shares the step.
+  using Vectors = lora::PunicaWrapper::NormVectors;
   template <size_t kNorms, class Run>
-  static void for_each_weight(const platform::Context& ctx, const std::array<const RMSNorm*, kNorms>& norms, int64_t rows,
-                              const lora::PunicaWrapper* lora, Run run) {
-    using Weights = std::array<std::span<const float>, kNorms>;
+  static void for_each_run(const platform::Context& ctx, const std::array<const RMSNorm*, kNorms>& norms, int64_t rows,
+                           const lora::PunicaWrapper* lora, Run run) {
     static_assert(kNorms <= lora::PunicaWrapper::kNormsAtOnce);
-    Weights own;
+    std::array<Vectors, kNorms> own;
     std::array<int, kNorms> targets;
     for (size_t i = 0; i < kNorms; ++i) {
-      own[i] = norms[i]->weight();
+      own[i] = {norms[i]->weight(), norms[i]->bias()};
       targets[i] = norms[i]->lora_target_;
     }
     const bool fixed = std::all_of(targets.begin(), targets.end(), [](int target) { return target < 0; });
     if (lora == nullptr || fixed) return run(0, rows, own);
-    lora->for_each_norm(ctx, targets, rows, [&](int64_t row, int64_t count, std::span<const std::span<const float>> replaced) {
-      Weights weights = own;
+    lora->for_each_norm(ctx, targets, rows, [&](int64_t row, int64_t count, std::span<const Vectors> replaced) {
+      auto vectors = own;
       for (size_t i = 0; i < kNorms; ++i) {
-        if (!replaced[i].empty()) weights[i] = replaced[i];
+        if (!replaced[i].weight.empty()) vectors[i].weight = replaced[i].weight;
+        if (!replaced[i].bias.empty()) vectors[i].bias = replaced[i].bias;
       }
-      run(row, count, weights);
+      run(row, count, vectors);
     });
   }
 
-  // For fused operators of `provider`: they may stand for this layer, with for_each_weight().
+  // For fused operators of `provider`: they may stand for this layer, with for_each_run().
   virtual bool may_fuse(std::string_view provider) const;
   int64_t size() const { return std::ssize(weight_.host()); }
   std::span<const float> weight() const { return weight_.on_device(); }
@@ -90,7 +93,8 @@ class RMSNorm : public Module, public platform::CustomOp {
 
  private:
   std::string prefix_, tensor_;
-  bool weighted_;
+  int64_t heads_;
+  bool biased_, weighted_;
   float eps_, factor_;
   float stored_less_;
   platform::KeptVector weight_, bias_;

@@ -10,7 +10,8 @@ SelfAttention::OwnHeads SelfAttention::own_heads(const Ranks& ranks, const Spec&
   const int64_t queries = spec.heads / spec.kv_heads;  // of a head of keys
   const int64_t sharing = ranks.count / spec.kv_heads;
   const bool divides = spec.kv_heads >= ranks.count || (ranks.count % spec.kv_heads == 0 && queries >= sharing);
-  if (ranks.count == 1 || !divides || spec.qk_norm == QkNorm::kAllHeads) return all;  // whose norm is of one row of all heads
+  const bool normed_as_one = spec.qk_norm == QkNorm::kAllHeads || spec.qk_norm == QkNorm::kEachCentredHead;  // by one weight
+  if (ranks.count == 1 || !divides || normed_as_one) return all;
   OwnHeads own;
   if (spec.kv_heads >= ranks.count) {
     const auto keys = share_begins(spec.kv_heads, 1, ranks.count);
@@ -39,6 +40,7 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec, const OwnHeads&
       q_begin_(own.queries.begin * spec.head_dim),
       q_size_(own.queries.count * spec.head_dim),
       kv_size_(own.keys.count * spec.head_dim),
+      head_dim_(spec.head_dim),
       qkv_proj_(builder.make<QKVParallelLinear>({.prefix = spec.prefix + ".qkv_proj",
                                                  .in = spec.hidden,
                                                  .head_dim = spec.head_dim,
@@ -73,11 +75,13 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec, const OwnHeads&
   }
   if (qk_norm_ == QkNorm::kNone) return;
   const auto norm = [&](std::string_view name, int64_t all_heads) {
+    const bool own_weights = qk_norm_ == QkNorm::kEachCentredHead;
     return make_rms_norm(builder, spec.norm_weight,
                          {.prefix = fmt::format("{}.{}", spec.prefix, name),
-                          .size = qk_norm_ == QkNorm::kAllHeads ? all_heads : spec.head_dim,
+                          .size = own_weights || qk_norm_ == QkNorm::kAllHeads ? all_heads : spec.head_dim,
                           .eps = spec.rms_norm_eps,
-                          .weighted = qk_norm_ != QkNorm::kUnweightedTurnedHead});
+                          .weighted = qk_norm_ != QkNorm::kUnweightedTurnedHead,
+                          .heads = own_weights ? all_heads / spec.head_dim : 1});
   };
   q_norm_ = norm(spec.q_norm_name, q_size_);
   k_norm_ = norm(spec.k_norm_name, kv_size_);
@@ -101,6 +105,12 @@ void SelfAttention::describe(Graph& graph, Value x, const Output& out) const {
   } else if (qk_norm_ == QkNorm::kAllHeads) {
     graph.add(NormStep{q_norm_.get(), q, q});
     graph.add(NormStep{k_norm_.get(), k, k});
+  } else if (qk_norm_ == QkNorm::kEachCentredHead) {
+    for (const auto& [norm, rows] : {std::pair(q_norm_.get(), q), std::pair(k_norm_.get(), k)}) {
+      const int64_t heads = rows.cols / head_dim_;
+      graph.add(SubtractMeanStep{rows, rows, heads});
+      graph.add(PartsNormStep{norm, rows, heads});
+    }
   }
   if (rotary_ != nullptr) graph.add(RotaryStep{rotary_, q, k});
   if (qk_norm_ == QkNorm::kEachTurnedHead || qk_norm_ == QkNorm::kUnweightedTurnedHead) describe_head_norms(graph, q, k);

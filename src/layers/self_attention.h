@@ -10,9 +10,9 @@
 
 namespace choral::layers {
 
-// RMSNorm of q and of k: none; before the rotation of each head by itself, or of all heads as one row; of each head after it,
-// with a weight or without.
-enum class QkNorm { kNone, kEachHead, kAllHeads, kEachTurnedHead, kUnweightedTurnedHead };
+// RMSNorm of q and of k: none; before the rotation of each head by itself, of all heads as one row, or of each head without its
+// mean and by a weight of its own; of each head after it, with a weight or without.
+enum class QkNorm { kNone, kEachHead, kAllHeads, kEachCentredHead, kEachTurnedHead, kUnweightedTurnedHead };
 
 class SelfAttention : public AttentionBlock {
  public:
@@ -58,7 +58,8 @@ class SelfAttention : public AttentionBlock {
   void describe_head_norms(Graph& graph, Value q, Value k) const;
 
   const RotaryEmbedding* rotary_;
-  int64_t q_begin_, q_size_, kv_size_;          // of the own heads
+  int64_t q_begin_, q_size_, kv_size_;  // of the own heads
+  int64_t head_dim_;
   std::vector<int64_t> begins_;                 // of each rank's columns of what is attended; empty: all are here
   std::optional<ColumnOrder> queries_, gates_;  // among the columns of qkv_proj; none: no gate
   std::unique_ptr<QKVParallelLinear> qkv_proj_;

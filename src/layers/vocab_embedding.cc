@@ -9,7 +9,7 @@ namespace choral::layers {
 namespace {
 
 quant::LinearShape table_shape(const VocabParallelEmbedding::Spec& spec) {
-  return {.in = spec.hidden, .out = {spec.vocab}, .shard_names = {spec.prefix}, .bias = false};
+  return {.in = spec.hidden, .out = {spec.vocab}, .shard_names = {spec.prefix}, .bias = spec.bias};
 }
 
 }  // namespace

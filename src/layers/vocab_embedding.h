@@ -16,6 +16,7 @@ class VocabParallelEmbedding : public LinearBase, public platform::CustomOp {
     std::string prefix;
     int64_t vocab = 0;
     int64_t hidden = 0;
+    bool bias = false;  // of a head
   };
   VocabParallelEmbedding(Builder& builder, const Spec& spec);
   virtual void lookup(const platform::Context& ctx, platform::IndexArray<int32_t> ids, MatrixView<float> out,
@@ -30,7 +31,7 @@ class VocabParallelEmbedding : public LinearBase, public platform::CustomOp {
   int lora_target_;
 };
 
-// logits = hidden·Wᵀ. [rows, vocab]
+// logits = hidden·Wᵀ + b. [rows, vocab]
 class ParallelLMHead : public LinearBase {
  public:
   static constexpr std::string_view kLayerName = "parallel_lm_head";

@@ -37,8 +37,10 @@ struct LoRATarget {
   std::string name;  // "model.layers.0.self_attn.qkv_proj": how messages and already-fused files call the whole
   std::vector<TargetMember> members = {};
   std::vector<HeldColumns> held = {};  // ascending; empty: this process has all of the layer
-  std::string tied_to = {};            // a head that is the embedding of this name, seen from the other side
-  int64_t in = 0;                      // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
+  std::string name_in_5 = {};  // what stands for `name` in renamed_in_5(), where transformers 5 calls it otherwise than that says
+  std::string tied_to = {};    // a head that is the embedding of this name, seen from the other side
+  int64_t in = 0;              // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
+  int64_t heads = 1;           // of a norm: files have its weight as a matrix of so many rows
   // Not empty: element i of the x that the layer multiplies is what files call in_order[i]. Files' matrices are turned to it.
   std::vector<int32_t> in_order = {};
   float stored_less = 0;  // of a norm: what files have subtracted from the weight (Gemma's: 1)
@@ -48,7 +50,7 @@ struct LoRATarget {
   // W's row `row` (of the stacked whole, or of what is held) as float, as the layer computes with it: for DoRA's norms. Null for
   // norms. An error is the device's.
   std::function<Status(int64_t row, std::span<float> out)> base_row = {};
-  // The layer's own bias, empty when it has none. [out, or as many as are held]
+  // The layer's own bias, a norm's too; empty when it has none. [out, or as many as are held]
   std::function<std::span<const float>()> base_bias = {};
   // A router's bias that helps to choose but has no share in the weights; adapters choose by the base's. Null for what has none;
   // empty while the base's weights are not there. [out]

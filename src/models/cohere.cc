@@ -1,5 +1,6 @@
 // Command R (Cohere) and Command R7B and A (Cohere2): attention and MLP of a layer take the same normed row; norms subtract the
-// mean; q and k turn in pairs of neighbours, in Cohere2 in the layers that have a window, and in no other; logits have a factor.
+// mean, those of q and k too, which the larger Command R has; q and k turn in pairs of neighbours, in Cohere2 in the layers that
+// have a window, and in no other; logits have a factor.
 #include "models/families.h"
 
 namespace choral::models {
@@ -22,10 +23,9 @@ Result<DecoderSpec> read_cohere_spec(const io::ConfigMap& config, const ModelOpt
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_cohere(const io::ConfigMap& config, const ModelOptions& options) {
-  CHORAL_TRY(const bool qk_norm, config.get_bool_or("use_qk_norm", false));
-  if (qk_norm)
-    return unsupported("{} is true: norms of q and k that subtract a mean are not implemented", config.path_of("use_qk_norm"));
   CHORAL_TRY(auto spec, read_cohere_spec(config, options));
+  CHORAL_TRY(const bool qk_norm, config.get_bool_or("use_qk_norm", false));
+  if (qk_norm) spec.qk_norm = layers::QkNorm::kEachCentredHead;
   return make_decoder(std::move(spec), options);
 }
 

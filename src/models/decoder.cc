@@ -199,8 +199,9 @@ class DecoderModel : public Model {
 
  private:
   std::unique_ptr<RMSNorm> make_norm(Builder& builder, std::string prefix) const {
-    return layers::make_rms_norm(builder, spec_.norm_weight,
-                                 {.prefix = std::move(prefix), .size = spec_.hidden, .eps = spec_.rms_norm_eps});
+    return layers::make_rms_norm(
+        builder, spec_.norm_weight,
+        {.prefix = std::move(prefix), .size = spec_.hidden, .eps = spec_.rms_norm_eps, .biased = spec_.norm_biases});
   }
 
   DecoderLayer make_layer(Builder& builder, int64_t index) {

@@ -95,7 +95,9 @@ struct DecoderSpec {
   NormNames norm_names = {};
   std::string_view q_norm_name = "q_norm", k_norm_name = "k_norm";
   bool pre_norms = true;                                   // false: h += norm(block(h)), with post_norms
-  bool centred_norms = false;                              // norms subtract the row's mean first: LayerNorm without a bias
+  bool centred_norms = false;                              // norms subtract the row's mean first: LayerNorm without a bias,
+  bool norm_biases = false;                                // or with one
+  bool head_bias = false;                                  // of lm_head
   bool parallel_blocks = false;                            // h += attention(x) + mlp(x) with x = norm(h), and no other norm
   float residual_multiplier = 1;                           // of what a block gives, before it is added
   float logit_scale = 1;                                   // what logits are multiplied by

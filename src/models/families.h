@@ -14,6 +14,7 @@ Result<std::unique_ptr<Model>> make_qwen3_5(const io::ConfigMap& config, const M
 Result<std::unique_ptr<Model>> make_qwen3_5_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3_next(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_phi3(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_phimoe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen2_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_qwen3_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_mixtral(const io::ConfigMap& config, const ModelOptions& options);
@@ -44,6 +45,7 @@ Result<std::unique_ptr<Model>> make_seed_oss(const io::ConfigMap& config, const 
 Result<std::unique_ptr<Model>> make_ernie4_5(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_exaone4(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_hunyuan(const io::ConfigMap& config, const ModelOptions& options);
+Result<std::unique_ptr<Model>> make_hunyuan_moe(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_cohere(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_cohere2(const io::ConfigMap& config, const ModelOptions& options);
 Result<std::unique_ptr<Model>> make_gemma4(const io::ConfigMap& config, const ModelOptions& options);

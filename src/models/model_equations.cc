@@ -53,18 +53,20 @@ class Facts {
   }
   void add(std::string_view name, const layers::FusedMoE::ExpertNames& value) {
     within(name, [&] {
-      const auto& [router, gate, up, down, shared, selection_bias, selection_bias_row] = value;
+      const auto& [router, gate, up, down, shared, selection_bias, selection_bias_row, router_in_5] = value;
+      static_cast<void>(router_in_5);  // what adapters' files call it
       add("router", router), add("gate", gate), add("up", up), add("down", down), add("shared", shared);
       add("selection_bias", selection_bias), add("selection_bias_row", selection_bias_row);
     });
   }
   void add(std::string_view name, const kernels::MoeGating& value) {
     within(name, [&] {
-      const auto& [scoring, bias, groups, top_groups, group_score, top_k, renormalise, routed_scaling, expert_scale] = value;
+      const auto& [scoring, bias, groups, top_groups, group_score, top_k, renormalise, routed_scaling, jitter, expert_scale] =
+          value;
       static_cast<void>(bias), static_cast<void>(expert_scale);  // a spec has none: they are tensors
       add("scoring", scoring), add("groups", groups), add("top_groups", top_groups), add("top_k", top_k);
       if (groups > 1) add("group_score", group_score);
-      add("renormalise", renormalise), add("routed_scaling", routed_scaling);
+      add("renormalise", renormalise), add("routed_scaling", routed_scaling), add("jitter", jitter);
     });
   }
   void add(std::string_view name, const MoeSpec& value) {
@@ -147,9 +149,9 @@ class Facts {
     const auto& [hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, max_positions, rms_norm_eps, hidden_act,
                  qkv_bias, output_bias, attention_gate, attention_sinks, sees_later, mlp_bias, merged_projections, merged_gate_up,
                  mlp_linears, qk_norm, norm_weight, post_norms, attention_scale, attention_softcap, logit_softcap,
-                 embedding_scale, norm_names, q_norm_name, k_norm_name, pre_norms, centred_norms, parallel_blocks,
-                 residual_multiplier, logit_scale, query_scale, rotates, moe, latent, delta_net, mamba2, tie_word_embeddings,
-                 mlp_block, embedding_layers, sliding_window, rotary, window_rotary] = spec;
+                 embedding_scale, norm_names, q_norm_name, k_norm_name, pre_norms, centred_norms, norm_biases, head_bias,
+                 parallel_blocks, residual_multiplier, logit_scale, query_scale, rotates, moe, latent, delta_net, mamba2,
+                 tie_word_embeddings, mlp_block, embedding_layers, sliding_window, rotary, window_rotary] = spec;
     static_cast<void>(max_positions);
     const bool all_experts = moe && std::find(moe->layers.begin(), moe->layers.end(), false) == moe->layers.end();
     add("hidden", hidden), add("layers", layers), add("vocab", vocab), add("rms_norm_eps", rms_norm_eps);
@@ -160,7 +162,8 @@ class Facts {
     add("attention_gate", attention_gate), add("attention_sinks", attention_sinks), add("sees_later", sees_later);
     add("mlp_bias", mlp_bias), add("merged_projections", merged_projections), add("merged_gate_up", merged_gate_up);
     add("mlp_linears", mlp_linears), add("qk_norm", qk_norm), add("norm_weight", norm_weight), add("pre_norms", pre_norms);
-    add("post_norms", post_norms), add("centred_norms", centred_norms), add("parallel_blocks", parallel_blocks);
+    add("post_norms", post_norms), add("centred_norms", centred_norms), add("norm_biases", norm_biases);
+    add("head_bias", head_bias), add("parallel_blocks", parallel_blocks);
     add("attention_scale", attention_scale ? *attention_scale : 1 / std::sqrt(static_cast<float>(head_dim)));
     add("attention_softcap", attention_softcap), add("logit_softcap", logit_softcap), add("embedding_scale", embedding_scale);
     add("residual_multiplier", residual_multiplier), add("logit_scale", logit_scale), add("query_scale", query_scale);

@@ -10,8 +10,10 @@ ModelOutputs::ModelOutputs(layers::Builder& builder, Head head, const DecoderSpe
   const std::string name = gives_classes ? "score" : "lm_head";
   const layers::LinearBase* linear = &table;
   if (gives_classes || !spec.tie_word_embeddings) {
-    linear_ = builder.make<layers::ParallelLMHead>(
-        {.prefix = name, .vocab = gives_classes ? head.classes : spec.vocab, .hidden = spec.hidden});
+    linear_ = builder.make<layers::ParallelLMHead>({.prefix = name,
+                                                    .vocab = gives_classes ? head.classes : spec.vocab,
+                                                    .hidden = spec.hidden,
+                                                    .bias = !gives_classes && spec.head_bias});
     linear = linear_.get();
   }
   logits_ = builder.make<layers::LogitsProcessor>({.head = *linear,

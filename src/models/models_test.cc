@@ -467,6 +467,20 @@ TEST_F(ModelsTest, DenseFamiliesHaveTheirWindows) {
   EXPECT_EQ(windows(dense("Ministral")), (Windows{4096, 4096, 4096, 4096}));
 }
 
+TEST_F(ModelsTest, CommandRNormsEachHeadByAWeightOfItsOwn) {
+  for (const bool normed : {false, true}) {
+    const auto model = make(dense("Cohere", fmt::format(R"(, "use_qk_norm": {})", normed)));
+    ASSERT_TRUE(model.ok()) << model.status().to_string();
+    std::map<std::string, std::pair<int64_t, int64_t>> norms;
+    for (const auto& target : (*model)->lora_targets()) {
+      if (target.name.starts_with("model.layers.0.self_attn.") && target.kind == lora::TargetKind::kNorm)
+        norms[target.name.substr(25)] = {target.heads, target.in};
+    }
+    using Norms = std::map<std::string, std::pair<int64_t, int64_t>>;
+    EXPECT_EQ(norms, normed ? (Norms{{"k_norm", {2, 32}}, {"q_norm", {4, 64}}}) : Norms());
+  }
+}
+
 TEST_F(ModelsTest, WhatDenseFamiliesCannotDoIsNamed) {
   const auto refusal = [&](const std::string& family, const std::string& more) {
     return make(dense(family, more)).status().message();
@@ -482,8 +496,7 @@ TEST_F(ModelsTest, WhatDenseFamiliesCannotDoIsNamed) {
            {"Granite", R"(, "residual_multiplier": "a")", "residual_multiplier"},
            {"Ministral3", "", "rope_scaling is missing"},
            {"Ministral3", R"(, "rope_scaling": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 8})",
-            "rope_scaling.llama_4_scaling_beta is missing"},
-           {"Cohere", R"(, "use_qk_norm": true)", "use_qk_norm is true"}}) {
+            "rope_scaling.llama_4_scaling_beta is missing"}}) {
     EXPECT_NE(refusal(family, more).find(words), std::string::npos) << family << more << ": " << refusal(family, more);
   }
 }

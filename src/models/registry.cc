@@ -37,6 +37,7 @@ constexpr Family kFamilies[] = {
     {"GraniteMoeHybridForCausalLM", make_granite_moe_hybrid},
     {"GraniteMoeSharedForCausalLM", make_granite_moe_shared},
     {"HunYuanDenseV1ForCausalLM", make_hunyuan},
+    {"HunYuanMoEV1ForCausalLM", make_hunyuan_moe},
     {"Llama4ForCausalLM", make_llama4},
     {"LlamaForCausalLM", make_llama},
     {"MiniMaxM2ForCausalLM", make_minimax_m2},
@@ -49,6 +50,8 @@ constexpr Family kFamilies[] = {
     {"Olmo3ForCausalLM", make_olmo3},
     {"OlmoeForCausalLM", make_olmoe},
     {"Phi3ForCausalLM", make_phi3},
+    {"PhiMoEForCausalLM", make_phimoe},
+    {"PhimoeForCausalLM", make_phimoe},  // transformers' own name for it
     {"Qwen2ForCausalLM", make_qwen2},
     {"Qwen2MoeForCausalLM", make_qwen2_moe},
     {"Qwen3ForCausalLM", make_qwen3},

@@ -34,8 +34,8 @@ void read_vector(const io::SourceTensor& tensor, const WeightRequest& request, s
   }
 }
 
-Status WeightSource::read_vector(const std::string& name, std::span<float> out, float plus) {
-  CHORAL_TRY(const auto tensor, take(name, Shape{static_cast<int64_t>(out.size())}));
+Status WeightSource::read_vector(const std::string& name, std::span<float> out, float plus, int64_t rows) {
+  CHORAL_TRY(const auto tensor, take(name, rows == 1 ? Shape{std::ssize(out)} : Shape{rows, std::ssize(out) / rows}));
   const auto& f = facts(tensor.view.dtype);
   if (!f.is_floating && !f.is_block) return unsupported("tensor {} is stored as {}, a float type is wanted", name, f.name);
   quant::read_vector(tensor, request(), out, plus);

@@ -38,8 +38,8 @@ class WeightSource {
   virtual std::shared_ptr<const io::Checkpoint> checkpoint() const { return nullptr; }
 
   // A whole vector (norm weight, bias) as float, rounded as the request says, plus `plus`: take, read, release.
-  // [shape's elements]
-  Status read_vector(const std::string& name, std::span<float> out, float plus = 0);
+  // [shape's elements], which the source may have as `rows` of a matrix.
+  Status read_vector(const std::string& name, std::span<float> out, float plus = 0, int64_t rows = 1);
 };
 
 // The elements of `tensor` in packed row order as float, rounded as the request says, plus `plus`.

@@ -240,6 +240,14 @@ class CliTest(program.ProgramTest):
         self.assertIn("[1] Hello\n" + one.stdout, both)
         self.assertIn("[2] [a,b]\n", both)
 
+    def test_ranks_answer_as_one(self):
+        args = ("generate", MODEL, "--temperature", "0.9", "--seed", "3", "-n", "12", "--ignore-eos", "--json", "--prompt", "Hello")
+        one = json.loads(self.run_ok(*args).stdout)
+        for ranks in ("2", "3"):
+            told = self.run_ok(*args, "--tensor-parallel-size", ranks)
+            self.assertEqual(json.loads(told.stdout)["token_ids"], one["token_ids"])
+        self.run_fails(2, *args, "--tensor-parallel-size", "0", says=["--tensor-parallel-size 0", "1 to 64"])
+
     def test_generate_json_and_chat(self):
         args = ("generate", MODEL, "--temperature", "0", "--max-tokens", "4", "--ignore-eos", "--json", "--prompt", "Hi")
         plain, chat = (json.loads(self.run_ok(*args, *more).stdout) for more in ([], ["--chat", "--system", "Be brief"]))

@@ -42,14 +42,15 @@ class ForeignFlagsTest(program.ProgramTest):
 
     def test_what_changes_nothing_is_left_out_with_a_note(self):
         args = ("generate", MODEL, "-p", "x", "--max-tokens", "1")
-        done = self.run_ok(*args, "--enable-lora", "--trust-remote-code", "--jinja", "-ngl", "0", "--tensor-parallel-size=1", "-fa", "on",
+        done = self.run_ok(*args, "--enable-lora", "--trust-remote-code", "--jinja", "-ngl", "0", "--pipeline-parallel-size=1", "-fa", "on",
                            "--no-mmap", "--flash-attn", "--block-size", "16", "--enable_auto_tool_choice")
-        for flag in ("--enable-lora", "--trust-remote-code", "--jinja", "-ngl 0", "--tensor-parallel-size 1", "-fa on", "--no-mmap",
+        for flag in ("--enable-lora", "--trust-remote-code", "--jinja", "-ngl 0", "--pipeline-parallel-size 1", "-fa on", "--no-mmap",
                      "--flash-attn", "--block-size 16", "--enable_auto_tool_choice"):
             self.assertIn(f"choral: {flag} changes nothing here", done.stderr)
         self.assertNotIn("changes nothing", self.run_ok(*args, "-q", "--jinja").stderr)
         self.run_fails(2, *args, "-ngl", "99", says=["choral generate has no flag -ngl; here it is --device NAME"])
-        self.run_fails(2, *args, "-tp", "2", says=["no flag -tp", "one process"])
+        self.run_fails(2, *args, "-tp", "2", says=["no flag -tp", "here it is --tensor-parallel-size N"])
+        self.run_fails(2, *args, "-pp", "2", says=["no flag -pp", "one process"])
 
     def test_values_are_not_taken_for_flags(self):
         self.run_ok(*ONE[:3], "-fast", *ONE[4:], "--stop", "--jinja")

@@ -24,15 +24,16 @@ except ModuleNotFoundError as missing:
     import other_python
     other_python.go_on_elsewhere(missing)
 
-ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2, "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
+ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "phimoe": gguf.MODEL_ARCH.PHIMOE, "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2, "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
                  "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "olmoe": gguf.MODEL_ARCH.OLMOE, "smollm3": gguf.MODEL_ARCH.SMOLLM3,
                  "olmo3": gguf.MODEL_ARCH.OLMO2, "granite": gguf.MODEL_ARCH.GRANITE, "granitemoehybrid": gguf.MODEL_ARCH.GRANITE_HYBRID, "ministral3": gguf.MODEL_ARCH.MISTRAL3,
                  "glm4": gguf.MODEL_ARCH.GLM4, "exaone4": gguf.MODEL_ARCH.EXAONE4, "hunyuan_v1_dense": gguf.MODEL_ARCH.HUNYUAN_DENSE,
-                 "cohere2": gguf.MODEL_ARCH.COHERE2, "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
+                 "hunyuan_v1_moe": gguf.MODEL_ARCH.HUNYUAN_MOE,
+                 "cohere": gguf.MODEL_ARCH.COMMAND_R, "cohere2": gguf.MODEL_ARCH.COHERE2, "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
                  "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE, "ernie4_5_moe": gguf.MODEL_ARCH.ERNIE4_5_MOE, "minimax_m2": gguf.MODEL_ARCH.MINIMAXM2,
                  "gemma4_text": gguf.MODEL_ARCH.GEMMA4}
 NEIGHBOURS_TURN = ("smollm3", "granite", "granitemoehybrid", "ministral3")  # in llama.cpp, where they are halves here
-FLOAT_MATRICES = ("ssm_a", "ssm_d", "ssm_conv1d", "ssm_norm")
+FLOAT_MATRICES = ("ssm_a", "ssm_d", "ssm_conv1d", "_norm")
 SWIGLU_LIMIT = 7.0  # of gpt-oss in every reader of GGUF
 
 
@@ -91,7 +92,7 @@ def add_metadata(writer, config):
     else:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     theta = config.get("rope_theta") or rope["rope_theta"]
-    if config["model_type"] == "hunyuan_v1_dense":
+    if config["model_type"].startswith("hunyuan_v1"):
         theta *= rope["alpha"] ** (config["head_dim"] / (config["head_dim"] - 2))
         rope = None
     writer.add_rope_freq_base(theta)
@@ -121,6 +122,12 @@ def add_metadata(writer, config):
         writer.add_expert_shared_count(config["moe_num_shared_experts"])
         writer.add_leading_dense_block_count(config["moe_layer_start_index"])
         writer.add_interleave_moe_layer_step(config["moe_layer_interval"])
+    elif config["model_type"] == "hunyuan_v1_moe":
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_shared_feed_forward_length(config["intermediate_size"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"][0])
+        writer.add_expert_used_count(config["moe_topk"][0])
+        writer.add_expert_shared_count(config["num_shared_expert"][0])
     elif "num_experts_per_tok" in config:
         writer.add_expert_count(config["num_local_experts" if "num_local_experts" in config else "num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
@@ -147,7 +154,8 @@ def add_rope_scaling(writer, config, rope):
     if kind == "longrope":
         stretched = config["max_position_embeddings"] / original
         writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
-        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretched) / math.log(original)))
+        usual = math.sqrt(1 + math.log(stretched) / math.log(original))  # which is all that is ever written
+        writer.add_rope_scaling_attn_factors(rope.get("long_mscale", usual))
         for length, tensor in ("long", gguf.MODEL_TENSOR.ROPE_FACTORS_LONG), ("short", gguf.MODEL_TENSOR.ROPE_FACTORS_SHORT):
             writer.add_tensor(gguf.TENSOR_NAMES[tensor] + ".weight", numpy.array(rope[f"{length}_factor"], numpy.float32))
     else:

@@ -216,21 +216,21 @@ TEST_P(GgufFamiliesTest, TwoWaysOneAnswer) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, GgufFamiliesTest,
-    ::testing::Values(Family{"tiny-qwen3moe", "-lora-experts"}, Family{"tiny-olmoe", "-lora-all"},
-                      Family{"tiny-qwen2moe", "-lora-all"}, Family{"tiny-glm4moe", "-lora-all"},
-                      Family{"tiny-granitemoe", "-lora-all"}, Family{"tiny-granite-h", "-lora-all"},
-                      Family{"tiny-granite-h-moe", "-lora-all"}, Family{"tiny-ernie4_5moe", "-lora-all"},
-                      Family{"tiny-minimax-m2", "-lora-all"}, Family{"tiny-llama4", "-lora-all"},
-                      Family{"tiny-phi3", "-lora-all"}, Family{"tiny-smollm3", "-lora-all"}, Family{"tiny-olmo3", "-lora-all"},
-                      Family{"tiny-granite", "-lora-all"}, Family{"tiny-ministral3", "-lora-all"},
-                      Family{"tiny-glm4", "-lora-all"}, Family{"tiny-exaone4", "-lora-all"}, Family{"tiny-hunyuan", "-lora-all"},
-                      Family{"tiny-cohere2", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all"},
-                      Family{"tiny-deepseek-v2", "-lora-all", {.early = true}}, Family{"tiny-deepseek-v3", "-lora-mla"},
-                      Family{"tiny-deepseek-v3", "-lora-mla", {.early = true}}, Family{"tiny-gpt-oss", "-lora-all"},
-                      Family{"tiny-qwen3-next", "-lora-all"}, Family{"tiny-qwen3-next", "-lora-all", {.early = true}},
-                      Family{"tiny-qwen3-5", "-lora-all"}, Family{"tiny-qwen3-5-moe", "-lora-all"},
-                      Family{"tiny-gpt-oss", "-lora-all", {.mxfp4_experts = true}}, Family{"tiny-gemma4-e", "-lora-all"},
-                      Family{"tiny-gemma4-moe", "-lora-all"}),
+    ::testing::Values(
+        Family{"tiny-qwen3moe", "-lora-experts"}, Family{"tiny-olmoe", "-lora-all"}, Family{"tiny-qwen2moe", "-lora-all"},
+        Family{"tiny-glm4moe", "-lora-all"}, Family{"tiny-granitemoe", "-lora-all"}, Family{"tiny-granite-h", "-lora-all"},
+        Family{"tiny-granite-h-moe", "-lora-all"}, Family{"tiny-ernie4_5moe", "-lora-all"},
+        Family{"tiny-minimax-m2", "-lora-all"}, Family{"tiny-llama4", "-lora-all"}, Family{"tiny-phi3", "-lora-all"},
+        Family{"tiny-phimoe", "-lora-all"}, Family{"tiny-smollm3", "-lora-all"}, Family{"tiny-olmo3", "-lora-all"},
+        Family{"tiny-granite", "-lora-all"}, Family{"tiny-ministral3", "-lora-all"}, Family{"tiny-glm4", "-lora-all"},
+        Family{"tiny-exaone4", "-lora-all"}, Family{"tiny-hunyuan", "-lora-all"}, Family{"tiny-hunyuan-moe", "-lora-all"},
+        Family{"tiny-cohere", "-lora-all"}, Family{"tiny-cohere2", "-lora-all"}, Family{"tiny-deepseek-v2", "-lora-all"},
+        Family{"tiny-deepseek-v2", "-lora-all", {.early = true}}, Family{"tiny-deepseek-v3", "-lora-mla"},
+        Family{"tiny-deepseek-v3", "-lora-mla", {.early = true}}, Family{"tiny-gpt-oss", "-lora-all"},
+        Family{"tiny-qwen3-next", "-lora-all"}, Family{"tiny-qwen3-next", "-lora-all", {.early = true}},
+        Family{"tiny-qwen3-5", "-lora-all"}, Family{"tiny-qwen3-5-moe", "-lora-all"},
+        Family{"tiny-gpt-oss", "-lora-all", {.mxfp4_experts = true}}, Family{"tiny-gemma4-e", "-lora-all"},
+        Family{"tiny-gemma4-moe", "-lora-all"}),
     [](const auto& tested) {
       std::string name = std::string(tested.param.model).substr(5);
       std::replace(name.begin(), name.end(), '-', '_');

@@ -222,7 +222,11 @@ class Metadata {
     spec_.metadata.push_back(GgufSpec::kv(prefix_ + key, 7, value ? "\1" : std::string(1, '\0')));
   }
   void text(const char* key, const char* value) { spec_.metadata.push_back(GgufSpec::kv_string(prefix_ + key, value)); }
-  uint32_t count(const char* name) const { return config_.at(name).get<uint32_t>(); }
+  // Of lists the first, which is all layers'.
+  uint32_t count(const char* name) const {
+    const Json& value = config_.at(name);
+    return (value.is_array() ? value.front() : value).get<uint32_t>();
+  }
 
   void all(const GgufForm& form) {
     spec_.metadata.push_back(GgufSpec::kv_string("general.architecture", architecture_name(config_)));
@@ -240,13 +244,14 @@ class Metadata {
       real("attention.layer_norm_rms_epsilon", config_.at("rms_norm_eps").get<float>());
     }
     config_.contains("kv_lora_rank") ? latent_heads(form) : heads();
-    if (is_gemma(config_) || config_.at("model_type") == "phi3" || config_.at("model_type") == "gpt_oss") {
+    if (is_gemma(config_) || config_.at("model_type").get<std::string>().starts_with("phi") ||
+        config_.at("model_type") == "gpt_oss") {
       number("attention.sliding_window", count("sliding_window"));
     }
     for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
       if (config_.contains(cap) && !config_.at(cap).is_null()) real(cap, config_.at(cap).get<float>());
     }
-    if (config_.contains("num_experts_per_tok") || config_.contains("moe_k")) experts();
+    if (config_.contains("num_experts_per_tok") || config_.contains("moe_k") || config_.contains("moe_topk")) experts();
     alternating_windows();
     multipliers();
     if (has_delta_nets(config_)) delta_nets();
@@ -259,7 +264,7 @@ class Metadata {
   float rope_base() const {
     const Json& rope = config_.contains("rope_parameters") ? config_.at("rope_parameters") : config_;
     const double base = rope.at("rope_theta");
-    if (config_.at("model_type") != "hunyuan_v1_dense") return static_cast<float>(base);
+    if (!config_.at("model_type").get<std::string>().starts_with("hunyuan_v1")) return static_cast<float>(base);
     const double dim = config_.at("head_dim");
     return static_cast<float>(base * std::pow(config_.at("rope_scaling").at("alpha").get<double>(), dim / (dim - 2)));
   }
@@ -398,7 +403,9 @@ class Metadata {
     for (const char* name : {"n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"}) {
       if (config_.contains(name)) number("expert_count", count(name));
     }
-    number("expert_used_count", count(config_.contains("moe_k") ? "moe_k" : "num_experts_per_tok"));
+    for (const char* name : {"num_experts_per_tok", "moe_k", "moe_topk"}) {
+      if (config_.contains(name)) number("expert_used_count", count(name));
+    }
     number("expert_feed_forward_length",
            count(config_.contains("moe_intermediate_size") ? "moe_intermediate_size" : "intermediate_size"));
     if (config_.contains("shared_expert_intermediate_size")) {
@@ -406,6 +413,10 @@ class Metadata {
     }
     if (config_.contains("shared_intermediate_size")) {
       number("expert_shared_feed_forward_length", count("shared_intermediate_size"));
+    }
+    if (config_.contains("num_shared_expert")) {
+      number("expert_shared_count", count("num_shared_expert"));
+      number("expert_shared_feed_forward_length", count("intermediate_size"));
     }
     if (config_.at("model_type") == "ernie4_5_moe") {
       number("expert_shared_count", count("moe_num_shared_experts"));
@@ -426,7 +437,7 @@ class Metadata {
 
   void rope_scaling() {
     const char* key = config_.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
-    if (!config_.contains(key) || config_.at(key).is_null() || config_.at("model_type") == "hunyuan_v1_dense") return;
+    if (!config_.contains(key) || config_.at(key).is_null() || config_.at(key).contains("alpha")) return;
     const Json& scaling = config_.at(key);
     const std::string type = scaling.contains("rope_type") ? scaling.at("rope_type") : scaling.at("type");
     if (type == "default") return;
@@ -450,7 +461,8 @@ class Metadata {
 
   void long_rope(const Json& scaling) {
     const double original = scaling.at("original_max_position_embeddings"), longest = config_.at("max_position_embeddings");
-    real("rope.scaling.attn_factor", static_cast<float>(std::sqrt(1 + std::log(longest / original) / std::log(original))));
+    const double usual = std::sqrt(1 + std::log(longest / original) / std::log(original));
+    real("rope.scaling.attn_factor", static_cast<float>(scaling.value("long_mscale", usual)));
     for (const char* length : {"long", "short"}) {
       const std::vector<float> factors = scaling.at(std::string(length) + "_factor");
       const std::string_view bytes(reinterpret_cast<const char*>(factors.data()), factors.size() * sizeof(float));

@@ -29,8 +29,14 @@ Names family_names(const Json& config) {
             {"post_mlp_layernorm", "post_ffw_norm"},
             {"mlp.gate_up_proj", "ffn_up"}};
   }
-  if (type == "hunyuan_v1_dense")
-    return {{"self_attn.query_layernorm", "attn_q_norm"}, {"self_attn.key_layernorm", "attn_k_norm"}};
+  if (type.starts_with("hunyuan_v1")) {
+    return {{"self_attn.query_layernorm", "attn_q_norm"},
+            {"self_attn.key_layernorm", "attn_k_norm"},
+            {"mlp.gate.wg", "ffn_gate_inp"},
+            {"mlp.shared_mlp.gate_proj", "ffn_gate_shexp"},
+            {"mlp.shared_mlp.up_proj", "ffn_up_shexp"},
+            {"mlp.shared_mlp.down_proj", "ffn_down_shexp"}};
+  }
   if (is_gemma4(config)) {
     return {{"post_attention_layernorm", "post_attention_norm"},
             {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
@@ -87,6 +93,7 @@ Names family_names(const Json& config) {
             {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
             {"mlp.shared_experts.down_proj", "ffn_down_shexp"}};
   }
+  if (type == "phimoe") return {{"block_sparse_moe.gate.", "ffn_gate_inp."}};
   if (type == "minimax_m2") {
     return {{"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"}, {"block_sparse_moe.gate.", "ffn_gate_inp."}};
   }
@@ -186,8 +193,10 @@ std::string architecture_name(const Json& config) {
   if (type == "mistral") return "llama";
   if (type.starts_with("deepseek")) return "deepseek2";
   if (type == "olmo3") return "olmo2";
+  if (type == "cohere") return "command-r";
   if (type == "ministral3") return "mistral3";
   if (type == "hunyuan_v1_dense") return "hunyuan-dense";
+  if (type == "hunyuan_v1_moe") return "hunyuan-moe";
   if (type == "qwen2_moe") return "qwen2moe";
   if (type == "glm4_moe") return "glm4moe";
   if (type == "granitemoeshared") return "granitemoe";

@@ -10,8 +10,6 @@ void all_linear(AdapterKind& kind, const WeightSet& base) {
   for (const auto& module : linear_modules(base)) kind.add_pair(module);
 }
 
-std::string layer(int i) { return "model.layers." + std::to_string(i); }
-
 const Kind kKinds[] = {
     {"LoRA on q_proj, v_proj", "tiny-llama3",
      [](AdapterKind& k, const WeightSet&) {
@@ -148,112 +146,6 @@ const Kind kKinds[] = {
        k.config["use_dora"] = true;
        k.config["target_modules"] = {"gate_proj"};
        for (int i = 0; i < 6; ++i) k.add_dora(layer(i) + ".mlp.gate_proj");
-     }},
-    {"LoRA on experts, ranks that differ, and on their router", "tiny-qwen3moe",
-     [](AdapterKind& k, const WeightSet& base) {
-       k.config["target_modules"] = {"gate_proj", "up_proj", "down_proj", "gate"};
-       k.config["rank_pattern"] = {{"experts.1.down_proj", 7}};
-       for (const auto& module : linear_modules(base)) {
-         if (module.find(".mlp.") == module.npos) continue;
-         module.ends_with("experts.1.down_proj") ? k.add_pair(module, 7, 8.0 / 7) : k.add_pair(module);
-       }
-       for (int i = 1; i < 4; ++i) k.add_pair(layer(i) + ".mlp.gate");
-     }},
-    {"DoRA on experts", "tiny-qwen3moe",
-     [](AdapterKind& k, const WeightSet& base) {
-       k.config["use_dora"] = true;
-       k.config["target_modules"] = {"up_proj", "down_proj"};
-       for (const auto& module : linear_modules(base)) {
-         if (module.ends_with("up_proj") || module.ends_with("down_proj")) k.add_dora(module);
-       }
-     }},
-    {"modules_to_save: an expert's matrix", "tiny-qwen3moe",
-     [](AdapterKind& k, const WeightSet& base) {
-       k.config["target_modules"] = {"up_proj"};
-       k.config["modules_to_save"] = {"layers.1.mlp.experts.2.down_proj"};
-       for (const auto& module : linear_modules(base)) {
-         if (module.ends_with("up_proj")) k.add_pair(module);
-       }
-       k.replace(layer(1) + ".mlp.experts.2.down_proj.weight", 0.3f);
-     }},
-    {"LoRA on a shared expert, its gate and a router", "tiny-qwen2moe",
-     [](AdapterKind& k, const WeightSet& base) {
-       k.config["target_modules"] = R"(.*mlp\.(gate|shared_expert_gate|shared_expert\.(gate|up|down)_proj))";
-       for (const auto& module : linear_modules(base)) {
-         if (module.find(".shared_expert.") != module.npos) k.add_pair(module);
-       }
-       for (int i : {0, 1}) k.add_pair(layer(i) + ".mlp.gate"), k.add_pair(layer(i) + ".mlp.shared_expert_gate");
-     }},
-    {"DoRA on a shared expert; its gate saved whole", "tiny-qwen2moe",
-     [](AdapterKind& k, const WeightSet& base) {
-       k.config["use_dora"] = true;
-       k.config["target_modules"] = R"(.*shared_expert\.up_proj)";
-       k.config["modules_to_save"] = {"layers.1.mlp.shared_expert_gate"};
-       for (const auto& module : linear_modules(base)) {
-         if (module.ends_with("shared_expert.up_proj")) k.add_dora(module);
-       }
-       k.replace(layer(1) + ".mlp.shared_expert_gate.weight", 0.3f);
-     }},
-    {"LoRA on q_proj and k_proj with head norms and a partial rope, on experts chosen with a bias", "tiny-glm4moe",
-     [](AdapterKind& k, const WeightSet& base) {
-       k.config["target_modules"] = {"q_proj", "k_proj", "down_proj", "gate"};
-       k.config["modules_to_save"] = {"layers.1.self_attn.k_norm"};
-       for (const auto& module : linear_modules(base)) {
-         if (module.ends_with("q_proj") || module.ends_with("k_proj") || module.ends_with("down_proj")) k.add_pair(module);
-       }
-       for (int i : {1, 2}) k.add_pair(layer(i) + ".mlp.gate");
-       k.replace(layer(1) + ".self_attn.k_norm.weight", 0.3f);
-     }},
-    {"DoRA on shared experts and v_proj with a bias", "tiny-glm4moe",
-     [](AdapterKind& k, const WeightSet& base) {
-       k.config["use_dora"] = true;
-       k.config["target_modules"] = R"(.*(v_proj|shared_experts\.up_proj))";
-       for (const auto& module : linear_modules(base)) {
-         if (module.ends_with("v_proj") || module.ends_with("shared_experts.up_proj")) k.add_dora(module);
-       }
-     }},
-    {"LoRA on experts whose weight acts on what they read, and on their router", "tiny-llama4",
-     [](AdapterKind& k, const WeightSet& base) {
-       k.config["target_modules"] = R"(.*\.feed_forward\.(experts\..+|router))";
-       for (const auto& module : linear_modules(base)) {
-         if (module.find(".experts.") != module.npos) k.add_pair(module);
-       }
-       for (int i : {1, 3}) k.add_pair(layer(i) + ".feed_forward.router");
-     }},
-    {"DoRA on q_proj before a norm without weights, in layers that turn and one that does not", "tiny-llama4",
-     [](AdapterKind& k, const WeightSet&) {
-       k.config["use_dora"] = true;
-       k.config["target_modules"] = {"q_proj"};
-       for (int i = 0; i < 4; ++i) k.add_dora(layer(i) + ".self_attn.q_proj");
-     }},
-    {"LoRA on a shared MLP's two matrices, gate and up as one", "tiny-granitemoe",
-     [](AdapterKind& k, const WeightSet&) {
-       k.config["target_modules"] = {"input_linear", "output_linear"};
-       for (int i = 0; i < 2; ++i) {
-         for (const char* part : {"input_linear", "output_linear"}) k.add_pair(layer(i) + ".shared_mlp." + part);
-       }
-     }},
-    {"DoRA on q_proj and output_linear under multipliers", "tiny-granitemoe",
-     [](AdapterKind& k, const WeightSet&) {
-       k.config["use_dora"] = true;
-       k.config["target_modules"] = {"q_proj", "output_linear"};
-       for (int i = 0; i < 2; ++i) k.add_dora(layer(i) + ".self_attn.q_proj"), k.add_dora(layer(i) + ".shared_mlp.output_linear");
-     }},
-    {"LoRA on q_proj and k_proj before a norm of all heads, on experts and their router", "tiny-olmoe",
-     [](AdapterKind& k, const WeightSet& base) {
-       k.config["target_modules"] = {"q_proj", "k_proj", "down_proj", "gate"};
-       k.config["modules_to_save"] = {"layers.1.self_attn.q_norm"};
-       for (const auto& module : linear_modules(base)) {
-         if (module.ends_with("q_proj") || module.ends_with("k_proj") || module.ends_with("down_proj")) k.add_pair(module);
-       }
-       for (int i = 0; i < 3; ++i) k.add_pair(layer(i) + ".mlp.gate");
-       k.replace(layer(1) + ".self_attn.q_norm.weight", 0.3f);
-     }},
-    {"DoRA on k_proj before a norm of all heads", "tiny-olmoe",
-     [](AdapterKind& k, const WeightSet&) {
-       k.config["use_dora"] = true;
-       k.config["target_modules"] = {"k_proj"};
-       for (int i = 0; i < 3; ++i) k.add_dora(layer(i) + ".self_attn.k_proj");
      }},
     {"LoRA on all of a gated delta net, its norm saved", "tiny-qwen3-5",
      [](AdapterKind& k, const WeightSet&) {
@@ -475,6 +367,14 @@ const Kind kKinds[] = {
        k.replace(layer(1) + ".input_layernorm.weight", 0.3f);
        k.replace("model.norm.weight", 0.3f);
      }},
+    {"LoRA on q_proj and k_proj before norms of each head with a mean, which are saved", "tiny-cohere",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"q_proj", "k_proj"};
+       k.config["modules_to_save"] = {"layers.1.self_attn.q_norm", "layers.0.self_attn.k_norm"};
+       for (int i = 0; i < 2; ++i) k.add_pair(layer(i) + ".self_attn.q_proj"), k.add_pair(layer(i) + ".self_attn.k_proj");
+       k.replace(layer(1) + ".self_attn.q_norm.weight", 0.3f);
+       k.replace(layer(0) + ".self_attn.k_norm.weight", 0.3f);
+     }},
     {"modules_to_save: norms", "tiny-llama3",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"q_proj"};
@@ -574,7 +474,15 @@ const Kind kKinds[] = {
 
 }  // namespace
 
-std::span<const Kind> all_kinds() { return kKinds; }
+std::span<const Kind> all_kinds() {
+  static const auto all = [] {
+    std::vector<Kind> kinds(std::begin(kKinds), std::end(kKinds));
+    const auto others = mixture_kinds();
+    kinds.insert(kinds.end(), others.begin(), others.end());
+    return kinds;
+  }();
+  return all;
+}
 
 Status write_adapter(const std::filesystem::path& folder, const AdapterKind& kind) {
   std::filesystem::create_directories(folder);

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <span>
+#include <string>
 
 #include "golden/adapter_kind.h"
 
@@ -16,6 +17,10 @@ struct Kind {
 };
 
 std::span<const Kind> all_kinds();
+// Those of mixtures of experts, which are among them.
+std::span<const Kind> mixture_kinds();
+
+inline std::string layer(int i) { return "model.layers." + std::to_string(i); }
 
 // PEFT's two files of it, in a folder that is made.
 Status write_adapter(const std::filesystem::path& folder, const AdapterKind& kind);

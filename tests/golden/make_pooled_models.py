@@ -32,7 +32,7 @@ MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 MODELS = {
     # As EmbeddingGemma: a mean, and two dense layers behind it.
     "embedder": dict(model=transformers.Gemma3TextModel, config=transformers.Gemma3TextConfig, fields=GEMMA, task="FEATURE_EXTRACTION",
-                     pooling="mean_tokens", dense=[(32, 48, False, "torch.nn.modules.linear.Identity"),
+                     pooling="mean_tokens", also=("cls_token", "max_tokens"), dense=[(32, 48, False, "torch.nn.modules.linear.Identity"),
                                                    (48, 24, True, "torch.nn.modules.activation.Tanh")]),
     # As Qwen3-Embedding.
     "last_token": dict(model=transformers.Qwen3Model, config=transformers.Qwen3Config, fields=QWEN3, task="FEATURE_EXTRACTION",
@@ -82,12 +82,16 @@ def save_stages(folder, kind, dense):
                   stage / "model.safetensors")
 
 
-def answer(model, kind, dense, ids):
+POOLINGS = {"mean_tokens": lambda states: states.mean(0), "max_tokens": lambda states: states.max(0).values,
+            "cls_token": lambda states: states[0], "lasttoken": lambda states: states[-1]}
+
+
+def answer(model, kind, dense, ids, pooling=None):
     with torch.no_grad():
         out = model(input_ids=torch.tensor([ids]))
         if kind["task"] == "SEQ_CLS":
             return dict(classes=out.logits[0].tolist())
-        pooled = out.last_hidden_state[0].mean(0) if kind["pooling"] == "mean_tokens" else out.last_hidden_state[0, -1]
+        pooled = POOLINGS[pooling or kind["pooling"]](out.last_hidden_state[0])
         for linear, activation in dense:
             pooled = linear(pooled)
             if activation.endswith("Tanh"):
@@ -118,6 +122,9 @@ def make(name, kind, data, lines):
     prompts = [torch.randint(0, 3900, (count,)).tolist() for count in (1, 9, 40, 150)]
     for ids in prompts:
         lines.append(dict(model=name, prompt_token_ids=ids, **answer(model, kind, dense, ids)))
+    for pooling in kind.get("also", ()):  # the same model, by another 1_Pooling/config.json
+        for ids in prompts[:3]:
+            lines.append(dict(model=f"{name} {pooling}", prompt_token_ids=ids, **answer(model, kind, dense, ids, pooling)))
     model.config.architectures = [kind["model"].__name__]
     model.save_pretrained(folder)
     weights = load_file(folder / "model.safetensors")

@@ -39,6 +39,16 @@ PHI3 = dict(
     rope_scaling={"type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 2.0], "long_factor": [1.0, 1.5, 2.2, 4.0, 9.0, 20.0]},
     rope_theta=10000.0, rms_norm_eps=1e-5, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
+# Of longrope the short factors, which transformers takes for any length, and which an engine takes where it serves no more positions
+# than the model was first trained on.
+PHIMOE = dict(
+    hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, original_max_position_embeddings=512, sliding_window=24, attention_bias=True, lm_head_bias=True,
+    rope_scaling={"type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 2.5, 3.0], "long_factor": [4.0] * 8,
+                  "short_mscale": 1.25, "long_mscale": 1.25, "original_max_position_embeddings": 512},
+    rope_theta=10000.0, rms_norm_eps=1e-5, num_local_experts=8, num_experts_per_tok=2, router_jitter_noise=0.01, input_jitter_noise=0.01,
+    tie_word_embeddings=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
 # A limit that gates and ups of random weights reach.
 GPT_OSS = dict(
     hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
@@ -118,11 +128,22 @@ HUNYUAN = dict(
     rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 0.0},
     rms_norm_eps=1e-5, attention_bias=False, tie_word_embeddings=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
+# As the family's files, with lists of what is the same in each layer.
+HUNYUAN_MOE = dict(
+    HUNYUAN, hidden_size=64, intermediate_size=32, head_dim=32, attention_head_dim=32, num_experts=8, moe_topk=[3, 3],
+    moe_intermediate_size=[32, 32], num_shared_expert=[1, 1], use_mixed_mlp_moe=True, use_qk_norm=True, use_cla=False, norm_topk_prob=True)
+
 # No tie_word_embeddings: files of the family leave it out.
 COHERE2 = dict(
     hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
     max_position_embeddings=512, sliding_window=24, sliding_window_pattern=4, rope_theta=10000.0, rope_scaling=None, layer_norm_eps=1e-5,
     logit_scale=0.5, attention_bias=False, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
+
+# No tie_word_embeddings here either; a weight for each head's norm.
+COHERE = dict(
+    hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
+    max_position_embeddings=512, rope_theta=10000.0, rope_scaling=None, layer_norm_eps=1e-5, logit_scale=0.5, attention_bias=False,
+    use_qk_norm=True, pad_token_id=0, bos_token_id=3988, eos_token_id=3989)
 
 GLM4_MOE = dict(
     hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
@@ -210,6 +231,10 @@ GEMMA4_MOE = dict(
 FAMILIES = {
     "tiny-phi3": dict(model=transformers.Phi3ForCausalLM, config=transformers.Phi3Config, fields=PHI3, prompts=(20, 33, 40, 150),
                       targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
+    "tiny-phimoe": dict(model=transformers.PhimoeForCausalLM, config=transformers.PhimoeConfig, fields=PHIMOE, prompts=(1, 9, 40, 150),
+                        targets=["q_proj", "k_proj", "v_proj", "o_proj"],
+                        parameters=["mlp.router.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
+                        architecture="PhiMoEForCausalLM", near_experts=True),
     "tiny-gpt-oss": dict(model=transformers.GptOssForCausalLM, config=transformers.GptOssConfig, fields=GPT_OSS, prompts=(1, 9, 40, 150),
                          targets=["q_proj", "k_proj", "v_proj", "o_proj"],
                          parameters=["mlp.router.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"], mxfp4_experts=True),
@@ -231,6 +256,10 @@ FAMILIES = {
                          targets="all-linear"),
     "tiny-hunyuan": dict(model=transformers.HunYuanDenseV1ForCausalLM, config=transformers.HunYuanDenseV1Config, fields=HUNYUAN,
                          prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-hunyuan-moe": dict(model=transformers.HunYuanMoEV1ForCausalLM, config=transformers.HunYuanMoEV1Config, fields=HUNYUAN_MOE,
+                             prompts=(1, 9, 40, 150), targets="all-linear"),
+    "tiny-cohere": dict(model=transformers.CohereForCausalLM, config=transformers.CohereConfig, fields=COHERE, prompts=(1, 9, 40, 150),
+                        targets="all-linear"),
     "tiny-cohere2": dict(model=transformers.Cohere2ForCausalLM, config=transformers.Cohere2Config, fields=COHERE2, prompts=(1, 9, 40, 150),
                          targets="all-linear"),
     "tiny-granite": dict(model=transformers.GraniteForCausalLM, config=transformers.GraniteConfig, fields=GRANITE, prompts=(1, 9, 40, 150),
@@ -292,6 +321,10 @@ def make_model(family):
         for name, weight in model.named_parameters():
             if name.endswith("e_score_correction_bias"):
                 weight.copy_(0.2 * torch.randn_like(weight))
+            elif "norm" in name and name.endswith("bias"):
+                weight.copy_(0.3 * torch.randn_like(weight))
+            elif name.endswith("mlp.router.weight") and family.get("near_experts"):  # so that many a mixer's share is of several
+                weight.copy_(1.5 * weight.shape[-1] ** -0.5 * (torch.randn_like(weight[:1]) + 0.1 * torch.randn_like(weight)))
             elif "norm" in name:
                 weight.copy_(1 + 0.1 * torch.randn_like(weight))
             elif name.endswith("A_log"):
@@ -344,7 +377,7 @@ def save_model(model, family, folder, data):
         shutil.copy(data / "models/tiny-llama3" / file, folder / file)
     (folder / "config.json").rename(folder / "config.transformers5.json")
     # As files of the family have it.
-    config = dict(architectures=[family["model"].__name__], model_type=model.config.model_type, hidden_act="silu",
+    config = dict(architectures=[family.get("architecture", family["model"].__name__)], model_type=model.config.model_type, hidden_act="silu",
                   torch_dtype="bfloat16", **family["fields"])
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     if family.get("mxfp4_experts"):

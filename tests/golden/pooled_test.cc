@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choral/llm.h"
+#include "support/temp_dir.h"
 #include "support/test_paths.h"
 
 namespace choral::golden {
@@ -73,6 +74,51 @@ TEST_P(PooledTest, AnswersAsTransformersAndPeft) {
 
 INSTANTIATE_TEST_SUITE_P(Models, PooledTest, ::testing::Values("embedder", "last_token", "classes", "reranker"),
                          [](const auto& one) { return std::string(one.param); });
+
+// The embedder by another of its folder's files, in the words of older versions of sentence-transformers and of newer ones.
+TEST(Pooled, ByTheFirstTokenAndByMaxima) {
+  for (const auto& [mode, word] : {std::pair("cls_token", "cls"), std::pair("max_tokens", "max")}) {
+    for (const auto& config : {Json{{std::string("pooling_mode_") + mode, true}}, Json{{"pooling_mode", word}}}) {
+      const testing::TempDir folder;
+      fs::copy(kPooled / "embedder", folder.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+      folder.write("1_Pooling/config.json", config.dump());
+      auto llm = LLM::load({.model = folder.path().string(), .threads = 2});
+      ASSERT_TRUE(llm.ok()) << llm.status().to_string();
+      const auto goldens = goldens_of(std::string("embedder ") + mode);
+      ASSERT_EQ(goldens.size(), 3U);
+      std::vector<Request> requests;
+      for (const Json& golden : goldens) requests.push_back(request_of(golden));
+      const auto together = (*llm)->generate(requests);
+      for (size_t i = 0; i < goldens.size(); ++i) {
+        ASSERT_TRUE(together[i].status.ok()) << together[i].status.to_string();
+        const auto& got = together[i].embedding;
+        ASSERT_EQ(got.size(), goldens[i]["embedding"].size());
+        for (size_t j = 0; j < got.size(); ++j) EXPECT_NEAR(got[j], goldens[i]["embedding"][j].get<double>(), 1e-4) << mode << i;
+        EXPECT_EQ((*llm)->generate({requests[i]}).front().embedding, got) << "alone";
+      }
+    }
+  }
+}
+
+// What lies in the prefix cache is computed anew where each token counts.
+TEST(Pooled, TheFirstTokenIsNotLeftToTheCache) {
+  const testing::TempDir folder;
+  fs::copy(kPooled / "last_token", folder.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  folder.write("1_Pooling/config.json", R"({"pooling_mode": "cls"})");
+  auto llm = LLM::load({.model = folder.path().string(), .threads = 2, .max_num_seqs = 8, .max_num_batched_tokens = 48});
+  ASSERT_TRUE(llm.ok()) << llm.status().to_string();
+  const auto goldens = goldens_of("last_token");
+  const auto asked = request_of(goldens[3]);
+  ASSERT_EQ(asked.prompt_token_ids.size(), 150U);
+  Request first = asked;
+  first.prompt_token_ids.resize(1);
+  const auto wanted = (*llm)->generate({first}).front().embedding;
+  for (int time = 0; time < 2; ++time) {
+    const auto output = (*llm)->generate({asked}).front();
+    EXPECT_EQ(output.embedding, wanted) << "this model's first token sees no other";
+    EXPECT_EQ(output.cached_tokens, 0);
+  }
+}
 
 TEST(Pooled, WhatAModelHasNotIsRefusedByName) {
   const auto says = [](LLM& llm, const Request& request) { return llm.generate({request}).front().status.message(); };

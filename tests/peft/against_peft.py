@@ -40,6 +40,7 @@ torch.set_num_threads(1)
 
 STEPS = 10
 TIE, TOLERANCE, WORTH_TESTING = 1e-3, 3e-3, 2e-2
+FILES_NAMES = {"PhiMoEForCausalLM": "PhimoeForCausalLM"}  # of classes, where files have another than transformers
 
 
 class Parts:
@@ -140,6 +141,8 @@ def draw_own_tokens(rnd, config, args, kinds):
     """How many tokens the adapter brings. All that it takes to have their rows in the file is put into the arguments."""
     if getattr(config, "hidden_size_per_layer_input", 0):
         return 0  # PEFT does not save the rows that they have in the other embedding
+    if getattr(config, "lm_head_bias", False):
+        return 0  # PEFT saves a bias as long as the head, which is refused
     adapted = {"embed_tokens", "lm_head"} & set(args["target_modules"] if isinstance(args["target_modules"], list) else [])
     if adapted or rnd.random() >= 0.25 or {"alora_invocation_tokens", "trainable_token_indices", "modules_to_save"} & set(args):
         return 0
@@ -308,7 +311,8 @@ def run_choral(choral, model_dir, folder, cases):
 
 def check_model(args, model_dir, folder, rnd):
     """How many adapters did not hold, of how many."""
-    model_class = getattr(transformers, transformers.AutoConfig.from_pretrained(model_dir).architectures[0])  # not all are an AutoModel's
+    name = transformers.AutoConfig.from_pretrained(model_dir).architectures[0]
+    model_class = getattr(transformers, FILES_NAMES.get(name, name))  # not all are an AutoModel's
     base = model_class.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     parts = Parts(base)
     print(f"{model_dir.name}: {args.adapters} adapters")

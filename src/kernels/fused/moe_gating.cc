@@ -101,6 +101,29 @@ struct Scratch {
   int32_t* best_groups;
 };
 
+void give_nan(int64_t k, int32_t* ids, float* weights) {
+  for (int64_t i = 0; i < k; ++i) ids[i] = static_cast<int32_t>(i), weights[i] = std::numeric_limits<float>::quiet_NaN();
+}
+
+// Comparisons in float32, as transformers has them: they decide, and the same way here.
+void mix_sparsely(const MoeGating& gating, const float* logits, int64_t experts, int32_t* ids, float* weights) {
+  const int64_t k = gating.top_k;
+  const auto unsound = [](float x) { return !(x < std::numeric_limits<float>::infinity()); };
+  if (std::any_of(logits, logits + experts, unsound)) return give_nan(k, ids, weights);
+  insert_largest(logits, 0, experts, k, ids, 0);
+  for (int64_t s = 0; s < k; ++s) {
+    const float best = logits[ids[s]];
+    if (best == -std::numeric_limits<float>::infinity()) return give_nan(k, ids, weights);
+    float sum = 0.0f;
+    for (int64_t i = 0; i < experts; ++i) {
+      if (std::find(ids, ids + s, i) != ids + s) continue;
+      const float scale = std::max(std::abs(logits[i]), best);
+      if (!((best - logits[i]) / scale > 2 * gating.jitter)) sum += std::exp(logits[i] - best);
+    }
+    weights[s] = 1 / sum;
+  }
+}
+
 void choose(const MoeGating& gating, const float* logits, int64_t experts, const Scratch& s, int32_t* ids, float* weights) {
   const int64_t k = gating.top_k;
   const bool by_logits = gating.scoring == GateScoring::kSigmoid && gating.groups == 1;
@@ -111,10 +134,7 @@ void choose(const MoeGating& gating, const float* logits, int64_t experts, const
     selection = s.selection;
   }
   for (int64_t i = 0; i < experts; ++i) nan |= selection[i] != selection[i];
-  if (nan) {
-    for (int64_t i = 0; i < k; ++i) ids[i] = static_cast<int32_t>(i), weights[i] = std::numeric_limits<float>::quiet_NaN();
-    return;
-  }
+  if (nan) return give_nan(k, ids, weights);
   if (gating.groups == gating.top_groups) {
     insert_largest(selection, 0, experts, k, ids, 0);
   } else {
@@ -151,6 +171,9 @@ void moe_gating_top_k(const Context& ctx, MatrixView<const float> logits, const 
                    (gating.selection_bias.empty() || std::ssize(gating.selection_bias) == experts) &&
                    (gating.expert_scale.empty() || std::ssize(gating.expert_scale) == experts),
                "logits, bias, scales, ids and weights of a router fit");
+  CHORAL_CHECK(gating.scoring != GateScoring::kSparseMixer ||
+                   (gating.groups == 1 && gating.selection_bias.empty() && gating.expert_scale.empty()),
+               "a sparse mixer has neither groups nor a bias");
   const auto scores = gating.scoring == GateScoring::kSoftmax ? CHORAL_AT_LEVEL(ctx.level, softmax_scores)
                                                               : CHORAL_AT_LEVEL(ctx.level, sigmoid_scores);
   const Arena::Mark mark(ctx.scratch);
@@ -161,6 +184,10 @@ void moe_gating_top_k(const Context& ctx, MatrixView<const float> logits, const 
     float* row = floats.data() + thread * 3 * padded;
     const Scratch scratch{row, row + padded, row + 2 * padded, groups.data() + thread * gating.groups};
     for (int64_t t = begin; t < end; ++t) {
+      if (gating.scoring == GateScoring::kSparseMixer) {
+        mix_sparsely(gating, logits.row(t), experts, ids.row(t), weights.row(t));
+        continue;
+      }
       scores(logits.row(t), experts, scratch.score);
       choose(gating, logits.row(t), experts, scratch, ids.row(t), weights.row(t));
     }

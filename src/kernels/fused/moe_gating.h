@@ -5,10 +5,13 @@
 //   `top_groups` best groups stay, the others are out whatever their values (not set to 0: a selection may be negative)
 //   ids = the top_k experts of what stays, by descending selection;   weights = their scores, without the bias,
 //   divided by their sum + 1e-20 if `renormalise`, then times `routed_scaling` and the expert's own scale.
+// A sparse mixer (PhiMoE's) has neither bias nor groups: ids are the largest logits, and weights[s] = 1 / Σ e^(logit - logit of
+//   ids[s]) over those that no earlier place has, and that are near: (logit of ids[s] - logit) / max(|logit|, logit of ids[s]) is
+//   not above 2·jitter.
 // Ties, between groups as between experts, go to the lower index. A row in which any selection is NaN (a NaN logit, +inf or
-// nothing but -inf under softmax, a NaN bias) gets ids 0 … top_k - 1 and NaN weights, so that the token is NaN, its expert ids
-// stay valid and no other row is touched. An element's score does not depend on its index. Pure functions; rows are divided over
-// ctx.pool, a row of scratch per thread comes from ctx.scratch. Oracle: ref/moe_gating.h.
+// nothing but -inf under softmax or a mixer, a NaN bias) gets ids 0 … top_k - 1 and NaN weights, so that the token is NaN, its
+// expert ids stay valid and no other row is touched. An element's score does not depend on its index. Pure functions; rows are
+// divided over ctx.pool, a row of scratch per thread comes from ctx.scratch. Oracle: ref/moe_gating.h.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +22,7 @@
 
 namespace choral::kernels {
 
-enum class GateScoring { kSoftmax, kSigmoid };
+enum class GateScoring { kSoftmax, kSigmoid, kSparseMixer };
 enum class GroupScore { kMax, kTopTwoSum };
 
 struct MoeGating {
@@ -31,6 +34,7 @@ struct MoeGating {
   int64_t top_k = 1;                           // at most the experts of top_groups groups
   bool renormalise = false;
   float routed_scaling = 1.0f;
+  float jitter = 0.0f;                       // of a sparse mixer
   std::span<const float> expert_scale = {};  // [experts] or empty
 };
 

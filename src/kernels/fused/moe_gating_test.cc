@@ -68,7 +68,9 @@ TEST_P(MoeGatingTest, ChoosesAndWeighsAsTheOracle) {
        true},
       {129, {.scoring = GateScoring::kSigmoid, .top_k = 129, .renormalise = true}, true},
       {33, {.groups = 3, .top_groups = 2, .top_k = 22, .renormalise = true}, true},
-      {128, {.top_k = 8, .renormalise = true}, false, true},  // Gemma 4
+      {128, {.top_k = 8, .renormalise = true}, false, true},                             // Gemma 4
+      {16, {.scoring = GateScoring::kSparseMixer, .top_k = 2, .jitter = 0.01f}, false},  // PhiMoE
+      {37, {.scoring = GateScoring::kSparseMixer, .top_k = 3, .jitter = 0.2f}, false},
   };
   for (const Router& router : routers) {
     const int64_t rows = 70;
@@ -144,6 +146,22 @@ TEST_P(MoeGatingTest, ASigmoidIsRankedByItsLogits) {
   EXPECT_THAT(got.weights, Each(1.0f));
 }
 
+// The first sees both that are near it, of either sign; the second does not see the first; what is far counts for neither.
+TEST_P(MoeGatingTest, AMixersShareIsOfWhatIsNear) {
+  const auto mixed = [this](const std::vector<float>& logits) {
+    return choose(logits, {.scoring = GateScoring::kSparseMixer, .top_k = 2, .jitter = 0.05f});
+  };
+  const auto near_both = mixed({9.5f, 10.0f, 5.0f, 9.2f});
+  EXPECT_THAT(near_both.ids, ElementsAre(1, 0));
+  EXPECT_NEAR(near_both.weights[0], 1.0 / (1.0 + std::exp(-0.5) + std::exp(-0.8)), 1e-6);
+  EXPECT_NEAR(near_both.weights[1], 1.0 / (1.0 + std::exp(-0.3)), 1e-6);
+  const auto below_zero = mixed({-9.5f, -9.0f, -20.0f, -9.9f});
+  EXPECT_THAT(below_zero.ids, ElementsAre(1, 0));
+  EXPECT_NEAR(below_zero.weights[0], 1.0 / (1.0 + std::exp(-0.5) + std::exp(-0.9)), 1e-6);
+  EXPECT_THAT(mixed({1.0f, 3.0f, 2.0f}).weights, Each(1.0f));
+  EXPECT_THAT(mixed({0.0f, 0.0f}).weights, ElementsAre(0.5f, 1.0f)) << "no distance at all, of nothing";
+}
+
 TEST_P(MoeGatingTest, RenormalisedWeightsSumToTheScaling) {
   const auto logits = gaussian(40 * 64, 5);
   const auto got = choose({logits.data(), 40, 64}, {.top_k = 6, .renormalise = true, .routed_scaling = 2.5f});
@@ -182,6 +200,12 @@ TEST_P(MoeGatingTest, RowsThatAreNotNumbersKeepValidIds) {
     }
   }
   EXPECT_THAT(choose(std::vector<float>(20, -kInfinity), {.top_k = 2}).weights, Each(IsNan()));
+  const MoeGating mixer{.scoring = GateScoring::kSparseMixer, .top_k = 2, .jitter = 0.01f};
+  for (const auto& row : {std::vector<float>{1, NAN, 2}, {1, kInfinity, 2}, {-kInfinity, -kInfinity, 2}}) {
+    const auto got = choose(row, mixer);
+    EXPECT_THAT(got.ids, ElementsAre(0, 1));
+    EXPECT_THAT(got.weights, Each(IsNan()));
+  }
 }
 
 TEST_P(MoeGatingTest, ARowIsByItself) {

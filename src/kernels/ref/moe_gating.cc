@@ -22,9 +22,31 @@ std::vector<int32_t> ranked(const std::vector<double>& values, size_t count, dou
   return order;
 }
 
+// Each in turn is the softmax of what is near it, of those that are left.
+GatingChoice sparsely_mixed(std::span<const float> logits, const MoeGating& gating) {
+  GatingChoice out{{}, {}, std::numeric_limits<double>::infinity()};
+  std::vector<double> left(logits.begin(), logits.end());
+  for (int64_t place = 0; place < gating.top_k; ++place) {
+    const int32_t id = ranked(left, 1, out.gap).front();
+    const double best = logits[id];
+    double total = 0.0;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      if (std::isinf(left[i])) continue;
+      const double distance = (best - logits[i]) / std::max(std::abs(static_cast<double>(logits[i])), best);
+      out.gap = std::min(out.gap, std::abs(distance - 2.0 * gating.jitter));
+      if (distance <= 2.0 * gating.jitter) total += std::exp(logits[i] - best);
+    }
+    out.ids.push_back(id);
+    out.weights.push_back(1.0 / total);
+    left[id] = -std::numeric_limits<double>::infinity();
+  }
+  return out;
+}
+
 }  // namespace
 
 GatingChoice moe_gating_row(std::span<const float> logits, const MoeGating& gating) {
+  if (gating.scoring == GateScoring::kSparseMixer) return sparsely_mixed(logits, gating);
   const size_t experts = logits.size(), width = experts / gating.groups;
   const auto k = static_cast<size_t>(gating.top_k);
   std::vector<double> score(experts), selection(experts);

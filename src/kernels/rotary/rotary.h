@@ -43,6 +43,7 @@ struct RotaryParams {
   // original_max_position.
   std::vector<float> short_factors = {};
   std::vector<float> long_factors = {};
+  std::optional<double> long_attention_factor = {};  // of the long ones, where it is another than attention_factor
 
   // Divides each frequency, after scaling: GGUF's rope_freqs.weight. Empty or rotary_dim/2 values.
   std::vector<float> frequency_divisors = {};

@@ -26,8 +26,9 @@ Status check(const RotaryParams& p) {
   if (!p.frequency_divisors.empty() && p.frequency_divisors.size() != half) {
     return invalid_argument("rotary: {} frequency divisors for {} frequencies", p.frequency_divisors.size(), half);
   }
-  if (p.attention_factor && !std::isfinite(*p.attention_factor))
-    return invalid_argument("rotary: attention_factor is not finite");
+  for (const auto& factor : {p.attention_factor, p.long_attention_factor}) {
+    if (factor && !std::isfinite(*factor)) return invalid_argument("rotary: attention_factor is not finite");
+  }
   if (p.scaling == RotaryScaling::kNone) return {};
   if (!positive(p.factor)) return invalid_argument("rotary: rope_scaling.factor {} is not a positive number", p.factor);
   if (p.scaling == RotaryScaling::kLinear) return {};
@@ -118,8 +119,10 @@ std::vector<float> yarn(const RotaryParams& p) {
   return f;
 }
 
+bool takes_long_list(const RotaryParams& p) { return p.max_positions > p.original_max_position; }
+
 std::vector<float> longrope(const RotaryParams& p) {
-  const std::vector<float>& stretch = p.max_positions > p.original_max_position ? p.long_factors : p.short_factors;
+  const std::vector<float>& stretch = takes_long_list(p) ? p.long_factors : p.short_factors;
   std::vector<float> f = position_frequencies(p.theta, p.rotary_dim);
   for (size_t i = 0; i < f.size(); ++i) f[i] = 1.0f / (stretch[i] * f[i]);
   return f;
@@ -154,6 +157,7 @@ double cos_sin_factor(const RotaryParams& p) {
     return mscale(1.0);
   }
   if (p.scaling == RotaryScaling::kLongRope) {
+    if (p.long_attention_factor && takes_long_list(p)) return *p.long_attention_factor;
     if (p.attention_factor) return *p.attention_factor;
     return p.factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(p.factor) / std::log(static_cast<double>(p.original_max_position)));
   }

@@ -106,6 +106,11 @@ TEST(RotaryTest, LongRopeTakesOneListForTheWholeTable) {
   expect_frequencies(
       p, {1.0f, 0.210818499f, 0.0500000007f, 0.00790569466f, 0.00124999997f, 0.000197642366f, 3.12500015e-05f, 4.94105916e-06f},
       1.1902380714238083);
+  p.attention_factor = 1.25;
+  p.long_attention_factor = 1.5;
+  EXPECT_FLOAT_EQ(RotaryTable::make(p)->attention_factor(), 1.5F);
+  p.max_positions = 4096;
+  EXPECT_FLOAT_EQ(RotaryTable::make(p)->attention_factor(), 1.25F);
 }
 
 TEST(RotaryTest, TheTableRoundsTheAngleToFloatFirst) {

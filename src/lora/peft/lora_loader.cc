@@ -24,9 +24,10 @@ void LoRALoader::index_targets(std::span<const NamedTensor> tensors) {
   }
   for (const auto& target : targets_) {
     for (size_t i = 0; i < target.members.size(); ++i) {
-      places_.emplace(spelled(target.members[i].name), Place{&target, static_cast<int>(i), target.members[i].out, target.in});
+      places_.emplace(spelled(target, target.members[i].name),
+                      Place{&target, static_cast<int>(i), target.members[i].out, target.in});
     }
-    places_.emplace(spelled(target.name), Place{&target, target.members.size() > 1 ? -1 : 0, target.out(), target.in});
+    places_.emplace(spelled(target, target.name), Place{&target, target.members.size() > 1 ? -1 : 0, target.out(), target.in});
   }
 }
 
@@ -94,11 +95,13 @@ std::optional<TensorName> LoRALoader::name_of(const NamedTensor& tensor) const {
   return parse_tensor_name(tensor.name);
 }
 
-// PEFT saves a resized embedding that modules_to_save names under two names.
+// PEFT saves under two names a resized embedding that modules_to_save names, and with bias = all a bias of what that names.
 bool LoRALoader::is_saved_twice(const NamedTensor& a, const NamedTensor& b) const {
-  constexpr std::string_view kOtherName = ".modules_to_save.weight";
+  const auto has_other_name = [](const NamedTensor& tensor) {
+    return tensor.name.ends_with(".modules_to_save.weight") || tensor.name.ends_with(".modules_to_save.bias");
+  };
   const TensorView &x = a.tensor.view, &y = b.tensor.view;
-  if (a.name.ends_with(kOtherName) == b.name.ends_with(kOtherName)) return false;
+  if (has_other_name(a) == has_other_name(b)) return false;
   if (x.dtype != y.dtype || !(x.shape == y.shape)) return false;
   return shapes_only_ || std::memcmp(x.data, y.data, x.size_bytes()) == 0;
 }
@@ -172,10 +175,10 @@ void LoRALoader::check_complete(const Modules& modules) {
   const bool as_parameters = !has_experts || !peft_.target_parameters.empty();
   bool leaves_experts = false;
   for (const auto& target : targets_) {
-    const std::string whole = spelled(target.name);
+    const std::string whole = spelled(target, target.name);
     if (target.kind == TargetKind::kNorm || modules.contains(whole)) continue;
     for (const auto& member : target.members) {
-      const std::string name = spelled(member.name);
+      const std::string name = spelled(target, member.name);
       if (const auto at = modules.find(name); at != modules.end()) {
         if (at->second[TensorPart::kLoraA] || at->second[TensorPart::kEmbeddingA] || at->second[TensorPart::kLoraB]) continue;
       }
@@ -208,6 +211,12 @@ void LoRALoader::check_parameters() {
       return names_parameter_of({&parameter, 1}, place.first);
     });
     if (known) continue;
+    // Where experts are parameters PEFT turns target_modules into these three, whatever the router is called.
+    const auto is_within_gate = [](const auto& place) { return place.first.find(".mlp.gate.") != std::string::npos; };
+    if (parameter == "gate.weight" && std::any_of(places_.begin(), places_.end(), is_within_gate)) {
+      model_.notes_.push_back("target_parameters names 'gate.weight', which this model has not; PEFT leaves it out too");
+      continue;
+    }
     problems_.add(unsupported("target_parameters names '{}', which is no parameter of this model that can be adapted",
                               printable(parameter)));
   }
@@ -221,7 +230,8 @@ void LoRALoader::check_saved(const Modules& modules) {
       if (!PEFTHelper::is_saved_by(wanted, as_trained(name))) continue;
       // A stacked target's own name counts only when the file speaks of it.
       if (place.member < 0 && !modules.contains(name)) continue;
-      if (place.member >= 0 && modules.contains(spelled(place.target->name)) && place.target->members.size() > 1) continue;
+      if (place.member >= 0 && modules.contains(spelled(*place.target, place.target->name)) && place.target->members.size() > 1)
+        continue;
       named = true;
       const auto at = modules.find(name);
       if (at == modules.end() || at->second[TensorPart::kWeight] == nullptr) {

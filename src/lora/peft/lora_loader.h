@@ -38,14 +38,17 @@ class LoRALoader {
   };
   struct Module {
     const Place* place = nullptr;
-    std::array<const NamedTensor*, 13> parts{};  // by TensorPart
+    std::array<const NamedTensor*, 14> parts{};  // by TensorPart
     const NamedTensor* operator[](TensorPart part) const { return parts[static_cast<size_t>(part)]; }
   };
   using Modules = std::map<std::string, Module, std::less<>>;
 
   void index_targets(std::span<const NamedTensor> tensors);
   // How this file calls a module that the model calls `name`.
-  std::string spelled(const std::string& name) const { return as_in_5_ ? renamed_in_5(name) : name; }
+  std::string spelled(const LoRATarget& target, const std::string& name) const {
+    if (!as_in_5_) return name;
+    return renamed_in_5(target.name_in_5.empty() ? name : target.name_in_5);
+  }
   // What a module of this file was called where the adapter was trained, which patterns of the config are of.
   std::string as_trained(std::string_view name) const { return io::whole_model_name(name, of_whole_model_); }
   int64_t count_experts(std::string_view experts, std::string_view parameter) const;
@@ -87,6 +90,7 @@ class LoRALoader {
   // False after adding a problem.
   bool expect_shape(const NamedTensor& tensor, std::initializer_list<int64_t> wanted, const std::string& module,
                     std::string_view meaning);
+  bool expect_norm_shape(const NamedTensor& tensor, const Place& place, const std::string& module);
   bool expect_finite(const NamedTensor& tensor);
   bool expect_rank(const std::string& name, int64_t rank);
   bool expect_own_tokens(int64_t count, int64_t vocabulary, std::string_view where);

@@ -17,6 +17,12 @@ std::string_view kind_name(TargetKind kind) {
   return "a module";
 }
 
+bool LoRALoader::expect_norm_shape(const NamedTensor& tensor, const Place& place, const std::string& module) {
+  const int64_t heads = place.target->heads;
+  return heads == 1 ? expect_shape(tensor, {place.in}, module, "(size)")
+                    : expect_shape(tensor, {heads, place.in / heads}, module, "(heads, size of one)");
+}
+
 bool LoRALoader::expect_shape(const NamedTensor& tensor, std::initializer_list<int64_t> wanted, const std::string& module,
                               std::string_view meaning) {
   const Shape shape{wanted};
@@ -92,6 +98,10 @@ void LoRALoader::take_module(const std::string& name, const Module& module) {
     }
   }
   take_bias(name, module);
+  if (const NamedTensor* idle = module[TensorPart::kIdleBias]) {
+    model_.notes_.push_back(fmt::format(
+        "'{}': of the module that modules_to_save stands in for; PEFT does not compute with it either", printable(idle->name)));
+  }
   if (module[TensorPart::kChoiceBias]) check_selection_bias(name, module);
   if (module[TensorPart::kNewRows]) take_new_embeddings(name, module);
   if (module[TensorPart::kTokenRows]) take_token_rows(name, module);
@@ -236,7 +246,7 @@ void LoRALoader::check_frozen_copy(const std::string& name, const Module& module
   const bool norm = place.target->kind == TargetKind::kNorm;
   const int64_t extra = rows_beyond(place, tensor.tensor.view.shape);
   if (extra > 0 ? !take_own_rows(name, module, tensor, extra)
-                : !(norm ? expect_shape(tensor, {place.in}, name, "(size)")
+                : !(norm ? expect_norm_shape(tensor, place, name)
                          : expect_shape(tensor, {place.out, place.in}, name, "(rows, columns)"))) {
     return;
   }
@@ -257,7 +267,7 @@ void LoRALoader::take_replacement(const std::string& name, const Module& module)
   }
   AdapterTensor kept = weight.tensor;
   if (kind == TargetKind::kNorm) {
-    if (!expect_shape(weight, {place.in}, name, "(size)")) return;
+    if (!expect_norm_shape(weight, place, name)) return;
   } else {
     const int64_t extra = rows_beyond(place, weight.tensor.view.shape);
     if (extra > 0) {
@@ -314,7 +324,7 @@ void LoRALoader::take_bias(const std::string& name, const Module& module) {
       problems_.add(unsupported("'{}': adapters with biases are switched off (bias_enabled)", printable(tensor->name)));
       continue;
     }
-    if (place.target->kind == TargetKind::kNorm || place.target->kind == TargetKind::kEmbedding) {
+    if (place.target->kind == TargetKind::kEmbedding) {
       problems_.add(unsupported("'{}': {} of this model has no bias", printable(tensor->name), kind_name(place.target->kind)));
       continue;
     }

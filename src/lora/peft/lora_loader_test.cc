@@ -29,6 +29,33 @@ TEST(LoRALoader, SavedModulesReplaceTheBases) {
   EXPECT_THAT(refusal(builder, config_json(R"(,"modules_to_save":["model.norm","lm_head"])")), HasSubstr("[2, 4]"));
 }
 
+// So PEFT writes them with bias = "all": the bias in use under two names, and the idle one of the module that it stands in for.
+TEST(LoRALoader, ASavedModulesBiasMayStandInTheFileThreeTimes) {
+  AdapterBuilder builder;
+  const std::string key = "base_model.model.model.layers.0.self_attn.k_proj.";
+  builder.query_and_value().add(key + "weight", {kKeys, kHidden});
+  for (const char* tail : {"bias", "modules_to_save.bias"}) builder.add(key + tail, {kKeys}, "F32", 3);
+  builder.add(key + "original_module.bias", {kKeys}, "F32", 7);
+  const auto config = config_json(R"(,"bias":"all","modules_to_save":["layers.0.self_attn.k_proj"])");
+  const LoRAModel model = accepted(builder, config);
+  EXPECT_EQ(model.replaced_biases().size(), 1u);
+  EXPECT_THAT(model.notes(), Contains(HasSubstr("original_module.bias': of the module that modules_to_save stands in for")));
+  builder.at(key + "modules_to_save.bias").values[1] += 1;
+  EXPECT_THAT(refusal(builder, config), HasSubstr("are both the bias of one module"));
+}
+
+// PEFT writes the name for each family whose experts are parameters, Hunyuan's too, whose router is a module within `gate`.
+TEST(LoRALoader, ARouterWithinAGateMayBeNamedInVain) {
+  AdapterBuilder builder;
+  builder.query_and_value();
+  const auto config = config_json(R"(,"target_parameters":["gate.weight"])");
+  EXPECT_THAT(refusal(builder, config), HasSubstr("target_parameters names 'gate.weight'"));
+  auto targets = testing::small_targets();
+  targets.push_back(testing::linear("model.layers.0.mlp.gate.wg", {{"model.layers.0.mlp.gate.wg", 4}}, kHidden));
+  EXPECT_THAT(accepted(builder, config, {}, targets).notes(), Contains(HasSubstr("PEFT leaves it out too")));
+  EXPECT_THAT(refusal(builder, config_json(R"(,"target_parameters":["gate.wieght"])"), {}, targets), HasSubstr("gate.wieght"));
+}
+
 TEST(LoRALoader, ASavedBlockIsAllItsLayers) {
   AdapterBuilder builder;
   builder.query_and_value();

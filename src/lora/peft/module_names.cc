@@ -15,7 +15,7 @@ struct Tail {
 };
 
 // Longer tails stand before those they end with.
-constexpr std::array<Tail, 31> kTails{{
+constexpr std::array<Tail, 32> kTails{{
     {"lora_A.weight", TensorPart::kLoraA},
     {"lora_B.weight", TensorPart::kLoraB},
     {"lora_B.bias", TensorPart::kLoraBias},
@@ -45,6 +45,7 @@ constexpr std::array<Tail, 31> kTails{{
     {"modules_to_save.*.weight", TensorPart::kWeight},
     {"modules_to_save.*.bias", TensorPart::kBias},
     {"original_module.weight", TensorPart::kBaseWeight},
+    {"original_module.bias", TensorPart::kIdleBias},
     {"weight", TensorPart::kWeight},
     {"bias", TensorPart::kBias},
 }};

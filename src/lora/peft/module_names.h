@@ -21,6 +21,7 @@ enum class TensorPart : uint8_t {
   kWeight,      // the module's whole weight (modules_to_save)
   kBias,        // the module's whole bias
   kTokenRows,   // token_adapter.trainable_tokens_delta
+  kIdleBias,    // original_module.bias: that of a module which modules_to_save stands in for; nobody computes with it
   kChoiceBias,  // e_score_correction_bias, a router's selection bias
   kNewRows,     // of tokens that the base does not have, in a file of their own
 };

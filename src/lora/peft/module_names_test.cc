@@ -29,6 +29,7 @@ TEST(ModuleNames, EverySpelling) {
                         {"modules_to_save.default.weight", TensorPart::kWeight},
                         {"modules_to_save.default.bias", TensorPart::kBias},
                         {"original_module.weight", TensorPart::kBaseWeight},
+                        {"original_module.bias", TensorPart::kIdleBias},
                         {"weight", TensorPart::kWeight},
                         {"bias", TensorPart::kBias},
                         {"e_score_correction_bias", TensorPart::kChoiceBias},

@@ -96,9 +96,12 @@ class PunicaWrapper {
   // in. [tokens, hidden]
   void add_lora_embedding(const platform::Context& ctx, int target, platform::IndexArray<int32_t> ids,
                           MatrixView<float> out) const;
-  // Calls run(row_begin, row_count, weights) for runs of rows that cover all of [0, rows): weights[i], on the device, is the
-  // group's replacement of the norm targets[i], or empty for the base's.
-  using NormRun = FunctionRef<void(int64_t row_begin, int64_t row_count, std::span<const std::span<const float>> weights)>;
+  // Calls run(row_begin, row_count, vectors) for runs of rows that cover all of [0, rows): vectors[i], on the device, are the
+  // group's replacements of the norm targets[i]'s, empty for the base's.
+  struct NormVectors {
+    std::span<const float> weight = {}, bias = {};
+  };
+  using NormRun = FunctionRef<void(int64_t row_begin, int64_t row_count, std::span<const NormVectors> vectors)>;
   static constexpr size_t kNormsAtOnce = 2;  // q_norm and k_norm
   void for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const;
 

@@ -79,7 +79,11 @@ void PunicaWrapper::add_lora_embedding(const platform::Context& ctx, int target,
 
 void PunicaWrapper::for_each_norm(const platform::Context& ctx, std::span<const int> targets, int64_t rows, NormRun run) const {
   CHORAL_CHECK(targets.size() <= kNormsAtOnce, "norms are replaced one or two at once");
-  const std::array<std::span<const float>, kNormsAtOnce> base{};
+  const std::array<NormVectors, kNormsAtOnce> base{};
+  const auto put = [&ctx](std::span<const float> own, std::span<const float>& out) {
+    if (!own.empty()) out = {platform::to_device(ctx, own), own.size()};
+    return !own.empty();
+  };
   int64_t done = 0;
   for (const auto& group : token_groups_) {
     auto own = base;
@@ -87,10 +91,9 @@ void PunicaWrapper::for_each_norm(const platform::Context& ctx, std::span<const 
     for (const auto& term : *group.voice) {
       for (size_t i = 0; i < targets.size(); ++i) {
         const PackedModule* module = term.adapter->module(targets[i]);
-        if (module == nullptr || module->norm_weight.empty()) continue;
-        const std::span<const float> weight = module->norm_weight;
-        own[i] = {platform::to_device(ctx, weight), weight.size()};
-        replaced = true;
+        if (module == nullptr) continue;
+        replaced |= put(module->norm_weight, own[i].weight);
+        replaced |= put(module->norm_bias, own[i].bias);
       }
     }
     if (!replaced) continue;

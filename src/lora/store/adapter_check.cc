@@ -92,7 +92,8 @@ std::vector<LoRATarget> targets_from(std::span<const NamedTensor> tensors, const
       case TensorPart::kMagnitude:
         if (out == 0) out = rows;
         break;
-      case TensorPart::kNewRows: break;  // has a name of its own
+      case TensorPart::kNewRows: break;   // has a name of its own
+      case TensorPart::kIdleBias: break;  // says nothing that others do not
       case TensorPart::kChoiceBias: target.selection_bias = [] { return std::span<const float>(); }; break;
       case TensorPart::kTokenRows:
         if (target.in == 0) target.in = cols;

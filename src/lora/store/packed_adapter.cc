@@ -132,14 +132,17 @@ class ModulePacker {
   }
 
   Status pack_norm() {
-    const auto& replaced = model_.replaced_weights();
-    const auto found = replaced.find(target_.name);
-    if (found == replaced.end()) return {};
-    module_.norm_weight = values_of(found->second.view);
+    const auto take = [this](const auto& replaced, std::vector<float>& out) {
+      const auto found = replaced.find(target_.name);
+      if (found == replaced.end()) return;
+      out = values_of(found->second.view);
+      touched_ = true;
+    };
+    take(model_.replaced_weights(), module_.norm_weight);
+    take(model_.replaced_biases(), module_.norm_bias);
     if (target_.stored_less != 0) {
       for (float& w : module_.norm_weight) w += target_.stored_less;
     }
-    touched_ = true;
     return {};
   }
 
@@ -355,7 +358,7 @@ int64_t PackedModule::size_bytes() const {
   for (const auto& part : replaced)
     total +=
         (part.matrix != nullptr ? part.matrix->size_bytes() : 0) + static_cast<int64_t>(part.bias_change.size() * sizeof(float));
-  total += static_cast<int64_t>((norm_weight.size()) * sizeof(float) + token_ids.size() * sizeof(int32_t));
+  total += static_cast<int64_t>((norm_weight.size() + norm_bias.size()) * sizeof(float) + token_ids.size() * sizeof(int32_t));
   if (token_middles.view().data != nullptr) total += token_middles.view().size_bytes();
   if (table != nullptr) total += table->size_bytes();
   for (const auto* rows : {&token_rows, &own_rows}) {
@@ -421,7 +424,8 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
     if (module == nullptr) continue;
     adapter->size_bytes_ += module->size_bytes();
     adapter->replaces_ = adapter->replaces_ || !module->replaced.empty() || !module->norm_weight.empty() ||
-                         module->table != nullptr || module->token_rows != nullptr || module->own_rows != nullptr;
+                         !module->norm_bias.empty() || module->table != nullptr || module->token_rows != nullptr ||
+                         module->own_rows != nullptr;
     adapter->put(i, std::move(module));
   }
   return std::shared_ptr<const PackedAdapter>(std::move(adapter));

@@ -32,7 +32,8 @@ struct ReplacedColumns {
 struct PackedModule {
   std::optional<kernels::LoRAMatrix> delta;
   std::vector<ReplacedColumns> replaced;  // linear layers and heads
-  std::vector<float> norm_weight;         // a norm's replaced weight
+  std::vector<float> norm_weight;         // a norm's replaced weight,
+  std::vector<float> norm_bias;           // and bias
 
   // Embedding: A turned round, so that a token's middle is one row (times token_scale). [vocab, rank]
   Tensor token_middles;

@@ -44,6 +44,7 @@ void PrintTo(const Family& family, std::ostream* out) { *out << family.model; }
 std::vector<Family> families() {
   const std::vector<std::string> narrow{".*o_proj", ".*q_b_proj"};
   return {
+      {"cohere"},
       {"cohere2"},
       {"deepseek-v2", "{}", narrow},
       {"deepseek-v3", "{}", narrow},
@@ -61,6 +62,7 @@ std::vector<Family> families() {
       {"granite-h-moe", "{}", {".*shared_mlp.output_linear"}},
       {"granitemoe"},
       {"hunyuan"},
+      {"hunyuan-moe"},
       {"llama3"},
       {"llama4"},
       {"minimax-m2"},
@@ -69,6 +71,7 @@ std::vector<Family> families() {
       {"olmo3"},
       {"olmoe"},
       {"phi3"},
+      {"phimoe"},
       {"qwen2"},
       {"qwen2moe"},
       {"qwen3"},

@@ -41,10 +41,12 @@ std::optional<io::GgufArchitecture> architecture_of(const std::string& name, boo
 
 // How a model for embeddings makes one of its hidden states.
 Status add_pooling(const FloatModel& model, const io::GgufArchitecture& architecture, io::GgufMetadata& metadata) {
-  constexpr uint32_t kMean = 1, kLast = 3;
+  constexpr uint32_t kMean = 1, kFirst = 2, kLast = 3;  // of maxima reading back finds that there is no word
   CHORAL_TRY(const auto form, engine::read_pooling(model.location.directory, model.config));
   if (!form.may_be_cut) return {};
-  metadata.set_u32(fmt::format("{}.pooling_type", architecture.name), form.pooling == engine::Pooling::kMean ? kMean : kLast);
+  metadata.set_u32(fmt::format("{}.pooling_type", architecture.name), form.pooling == engine::Pooling::kMean    ? kMean
+                                                                      : form.pooling == engine::Pooling::kFirst ? kFirst
+                                                                                                                : kLast);
   return {};
 }
 

@@ -219,7 +219,8 @@ class Planner {
     const bool stacked = stacked_.contains(plan.tensor.name);
     int64_t missing = stacked ? experts() - std::ssize(plan.pieces) : 0, quantised = 0;
     DType stored = DType::kF32;
-    bool matrix = shape.rank() > 1 && !plan.tensor.name.ends_with(".ssm_conv1d.weight");
+    bool matrix =
+        shape.rank() > 1 && !plan.tensor.name.ends_with(".ssm_conv1d.weight") && !plan.tensor.name.ends_with("_norm.weight");
     for (size_t i = 0; i < plan.pieces.size(); ++i) {
       const auto& source = plan.pieces[i].source;
       if (source.empty()) {
