@@ -11,6 +11,7 @@
 #include "base/cpu_level.h"
 #include "base/machine_facts.h"
 #include "base/printable.h"
+#include "base/thread_plan.h"
 #include "base/thread_pool.h"
 #include "command.h"
 #include "engine_flags.h"
@@ -45,9 +46,14 @@ void examine_cpu(const MachineFacts& machine, int threads, DoctorReport& report)
   const CpuShare& cpu = machine.cpu;
   std::string cores =
       fmt::format("{} threads on {} CPUs, {} physical cores{}", threads, cpu.cpus, cpu.cores, machine.smt ? ", SMT on" : "");
+  if (cpu.efficient > 0) cores += fmt::format(", {} of them efficiency cores", cpu.efficient);
+  cores += fmt::format("; {}", machine.topology.text());
+  if (!ThreadPlan::on(machine.topology, threads).seats.front().cpus.empty()) cores += ", each thread at one of them";
   if (cpu.quota > 0) cores += fmt::format("; {} grants the time of {:.3g} CPUs", cpu.quota_name, cpu.quota);
   if (threads > cpu.cpus) {
     report.notice("threads", cores, "more threads than CPUs wait for each other: lower --threads");
+  } else if (threads > cpu.threads() && cpu.efficient > 0 && threads > cpu.cores - cpu.efficient) {
+    report.notice("threads", cores, fmt::format("threads on efficiency cores are waited for: --threads {}", cpu.threads()));
   } else if (cpu.quota > 0 && threads > std::ceil(cpu.quota)) {
     report.notice("threads", cores, fmt::format("--threads {}, or raise the container's limit", cpu.threads()));
   } else {
@@ -177,6 +183,7 @@ void add_doctor(CLI::App& app, Command& command) {
   sub->add_flag("--ops", flags->ops, "list every operator and the kernel that serves each weight format");
   sub->add_flag("--json", flags->json, "one JSON object");
   sub->add_option("-t,--threads", flags->engine.options.threads, "as for the other commands")->type_name("N");
+  sub->add_option("--cpu-list", flags->engine.cpu_list, "as for the other commands")->type_name("LIST");
   sub->add_option("--device", flags->engine.options.device, "auto, cpu, a plug-in's name, or NAME:1 for its second device")
       ->type_name("NAME");
   sub->add_flag("--require-device", flags->engine.options.require_device, "no CPU in its place when no plug-in works");

@@ -3,7 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <span>
@@ -12,8 +14,12 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu_level.h"
+#include "base/cpu_list.h"
+#include "base/cpu_share.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/system_error.h"
+#include "base/thread_affinity.h"
 #include "io/mapped_file.h"
 #include "progress.h"
 #include "quant/quant_config.h"
@@ -84,6 +90,20 @@ Status pin_numerics(const std::string& name) {
   return {};
 }
 
+// For this thread and all that are started later: how many compute threads there are by default, and where they stand, follows
+// from the CPUs that the process may use.
+Status stay_on_cpus(const std::string& list) {
+  const auto cpus = parse_cpu_list(list);
+  if (!cpus) return invalid_argument("\"{}\" is no list of CPUs: give numbers and ranges as in 0-7,16", list);
+  const auto allowed = allowed_cpus();
+  const auto missing =
+      std::find_if(cpus->begin(), cpus->end(), [&](int cpu) { return !std::binary_search(allowed.begin(), allowed.end(), cpu); });
+  if (missing != cpus->end())
+    return invalid_argument("CPU {} is none that this process may use; those are {}", *missing, cpu_list_text(allowed));
+  if (!stay_on(*cpus)) return system_error(errno, "cannot stay on these CPUs");
+  return {};
+}
+
 }  // namespace
 
 void add_model_flag(CLI::App& app, EngineFlags& flags) {
@@ -114,6 +134,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
       "ranks that divide the model, each with its part of the weights, the KV cache and the threads; answers are the same bits",
       "N");
   option("-t,--threads", o.threads, "compute threads (one per physical core that the container grants time for)", "N");
+  option("--cpu-list", flags.cpu_list, "run on these CPUs alone, e.g. 0-7,16 (all that the process may use)", "LIST");
   app.add_flag("--enable-prefix-caching,!--no-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
                "keep prompts' beginnings for later prompts (on)")
       ->group("Engine");
@@ -177,6 +198,7 @@ Status put_speculation(const EngineFlags& flags, EngineOptions& options) {
 }  // namespace
 
 Result<EngineOptions> engine_options(const EngineFlags& flags) {
+  if (!flags.cpu_list.empty()) CHORAL_RETURN_IF_ERROR(stay_on_cpus(flags.cpu_list).while_("--cpu-list"));
   if (!flags.numerics.empty()) CHORAL_RETURN_IF_ERROR(pin_numerics(flags.numerics).while_("--numerics"));
   EngineOptions options = flags.options;
   options.seed = flags.seed ? *flags.seed : fresh_seed();

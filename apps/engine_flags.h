@@ -26,6 +26,7 @@ struct EngineFlags {
   std::string speculative_config;  // vLLM's JSON
   std::string speculative_model;   // vLLM's old word for it
   std::string numerics;            // a CPU level's name; empty: the machine's own
+  std::string cpu_list;            // "0-7,16"; empty: all that the process may use
   bool tells_memory = false;       // before loading
   bool quiet = false;
   bool verbose = false;
@@ -34,8 +35,8 @@ struct EngineFlags {
 void add_model_flag(CLI::App& app, EngineFlags& flags);  // MODEL, also -m
 void add_engine_flags(CLI::App& app, EngineFlags& flags);
 
-// What the flags mean: the CPU level is pinned for the whole process, sizes are read, the chat template's file is read, adapters
-// get their names and are found, a seed is drawn.
+// What the flags mean: the CPU level and the CPUs are set for the whole process, sizes are read, the chat template's file is
+// read, adapters get their names and are found, a seed is drawn.
 Result<EngineOptions> engine_options(const EngineFlags& flags);
 
 // Loads with a progress bar; then says in one line what was loaded, and with --verbose every choice that was made.

@@ -6,33 +6,15 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <set>
 #include <thread>
 
 #include "base/cgroups.h"
+#include "base/cpu_list.h"
 
 namespace choral {
 namespace {
 
-constexpr int kMostCpus = 1 << 16;
 constexpr double kNoQuota = 0;
-
-// The first CPU of a list "0-1,8" that holds `cpu`; -1 when it does not, or is no such list.
-int first_of_list(std::string_view list, int cpu) {
-  int first = -1;
-  bool holds = false;
-  while (!list.empty()) {
-    const std::string_view range = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(list.size(), range.size() + 1));
-    const size_t dash = range.find('-');
-    const auto begin = leading_number(range.substr(0, dash));
-    const auto end = dash == range.npos ? begin : leading_number(range.substr(dash + 1));
-    if (!begin || !end || *begin < 0 || *end < *begin || *end >= kMostCpus) return -1;
-    if (first < 0) first = static_cast<int>(*begin);
-    holds = holds || (*begin <= cpu && cpu <= *end);
-  }
-  return holds ? first : -1;
-}
 
 // The time that a group grants, in CPUs.
 double quota_of(const SystemFiles& files, const Cgroup& group) {
@@ -53,13 +35,16 @@ double quota_of(const SystemFiles& files, const Cgroup& group) {
 }  // namespace
 
 int CpuShare::threads() const {
-  if (quota == kNoQuota) return std::max(cores, 1);
-  return std::max(static_cast<int>(std::min<double>(cores, std::ceil(quota))), 1);
+  const int fast = cores - efficient;
+  if (quota == kNoQuota) return std::max(fast, 1);
+  return std::max(static_cast<int>(std::min<double>(fast, std::ceil(quota))), 1);
 }
 
 std::string CpuShare::reason() const {
   if (threads() >= cores) return "";
-  return fmt::format("{} grants the time of {:.3g} CPUs, of {} cores", quota_name, quota, cores);
+  if (threads() < cores - efficient)
+    return fmt::format("{} grants the time of {:.3g} CPUs, of {} cores", quota_name, quota, cores);
+  return fmt::format("{} of {} cores are efficiency cores, for which the others would wait", efficient, cores);
 }
 
 std::vector<int> allowed_cpus() {
@@ -78,15 +63,12 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-CpuShare cpu_share(const SystemFiles& files, const std::vector<int>& cpus) {
-  CpuShare share{.cpus = static_cast<int>(cpus.size()), .cores = 0, .quota = kNoQuota, .quota_name = {}};
-  std::set<int> cores;  // by their first CPU
-  for (const int cpu : cpus) {
-    const auto siblings = files.first_line(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
-    const int first = first_of_list(siblings, cpu);
-    cores.insert(first < 0 ? cpu : first);
-  }
-  share.cores = static_cast<int>(cores.size());
+CpuShare cpu_share(const SystemFiles& files, const CpuTopology& topology) {
+  CpuShare share{.cpus = static_cast<int>(topology.cpus.size()),
+                 .cores = topology.cores(),
+                 .efficient = topology.efficient_cores(),
+                 .quota = kNoQuota,
+                 .quota_name = {}};
   for (const auto& group : cgroups_of(files, "cpu")) {
     const double quota = quota_of(files, group);
     if (quota == kNoQuota || (share.quota != kNoQuota && quota >= share.quota)) continue;

@@ -19,6 +19,10 @@ std::vector<int> first_cpus(int count) {
   return cpus;
 }
 
+CpuShare share_of(const FakeMachine& machine, const std::vector<int>& cpus) {
+  return cpu_share(machine.files(), cpu_topology(machine.files(), cpus));
+}
+
 // 8 CPUs of one socket; CPU n and n + 4 are a core.
 void add_four_cores(const FakeMachine& machine) {
   for (int core = 0; core < 4; ++core) machine.add_core({core, core + 4}, fmt::format("{},{}", core, core + 4));
@@ -27,7 +31,7 @@ void add_four_cores(const FakeMachine& machine) {
 TEST(CpuShare, CountsSiblingsOnce) {
   const FakeMachine machine;
   add_four_cores(machine);
-  const CpuShare share = cpu_share(machine.files(), first_cpus(8));
+  const CpuShare share = share_of(machine, first_cpus(8));
   EXPECT_EQ(share.cpus, 8);
   EXPECT_EQ(share.cores, 4);
   EXPECT_EQ(share.threads(), 4);
@@ -38,24 +42,24 @@ TEST(CpuShare, CountsSiblingsOnce) {
 TEST(CpuShare, CountsTheCoresOfASetWithHoles) {
   const FakeMachine machine;
   add_four_cores(machine);
-  EXPECT_EQ(cpu_share(machine.files(), {1, 3, 5, 6}).cores, 3) << "1 and 5 are one";
-  EXPECT_EQ(cpu_share(machine.files(), {5}).cores, 1) << "a sibling alone is a core";
-  EXPECT_EQ(cpu_share(machine.files(), {}).threads(), 1);
+  EXPECT_EQ(share_of(machine, {1, 3, 5, 6}).cores, 3) << "1 and 5 are one";
+  EXPECT_EQ(share_of(machine, {5}).cores, 1) << "a sibling alone is a core";
+  EXPECT_EQ(share_of(machine, {}).threads(), 1);
 }
 
 TEST(CpuShare, ReadsRangesOfSiblings) {
   const FakeMachine machine;
   for (int core = 0; core < 4; ++core) machine.add_core({2 * core, 2 * core + 1}, fmt::format("{}-{}", 2 * core, 2 * core + 1));
-  EXPECT_EQ(cpu_share(machine.files(), first_cpus(8)).cores, 4);
+  EXPECT_EQ(share_of(machine, first_cpus(8)).cores, 4);
 }
 
 TEST(CpuShare, TakesACpuForACoreWhereNothingSensibleIsSaid) {
   const FakeMachine machine;
   for (const char* list : {"", "garbage", "-3", "3-1", "7,9", "0-99999999999", "1;2", "\xff"})
     machine.add_core({0, 1, 2, 3}, list);
-  EXPECT_EQ(cpu_share(machine.files(), first_cpus(4)).cores, 4);
+  EXPECT_EQ(share_of(machine, first_cpus(4)).cores, 4);
   machine.add_core({0, 1, 2, 3}, std::string(2 * SystemFiles::kMostBytes, '1'));
-  EXPECT_EQ(cpu_share(machine.files(), first_cpus(4)).cores, 4);
+  EXPECT_EQ(share_of(machine, first_cpus(4)).cores, 4);
 }
 
 TEST(CpuShare, StartsNoMoreThreadsThanTheQuotaKeepsBusy) {
@@ -64,7 +68,7 @@ TEST(CpuShare, StartsNoMoreThreadsThanTheQuotaKeepsBusy) {
   machine.has_cgroup2("/");
   const auto share_with = [&](std::string_view max) {
     machine.write("/sys/fs/cgroup/cpu.max", max);
-    return cpu_share(machine.files(), first_cpus(8));
+    return share_of(machine, first_cpus(8));
   };
   EXPECT_EQ(share_with("50000 100000\n").threads(), 1);
   EXPECT_EQ(share_with("50000 100000\n").quota, 0.5);
@@ -86,7 +90,7 @@ TEST(CpuShare, GoesByTheSmallestQuotaOfNestedGroups) {
   machine.write("/sys/fs/cgroup/outer.slice/inner.slice/cpu.max", "300000 100000\n");
   machine.write("/sys/fs/cgroup/outer.slice/inner.slice/own.scope/cpu.max", "max 100000\n");
   machine.write("/sys/fs/cgroup/outer.slice/other.slice/cpu.max", "10000 100000\n");
-  const CpuShare share = cpu_share(machine.files(), first_cpus(8));
+  const CpuShare share = share_of(machine, first_cpus(8));
   EXPECT_EQ(share.quota, 1.5);
   EXPECT_EQ(share.threads(), 2);
   EXPECT_EQ(share.quota_name, "cpu.max of cgroup /outer.slice");
@@ -101,7 +105,7 @@ TEST(CpuShare, ReadsVersionOne) {
   machine.write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
   machine.write("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
   machine.write("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
-  const CpuShare share = cpu_share(machine.files(), first_cpus(8));
+  const CpuShare share = share_of(machine, first_cpus(8));
   EXPECT_EQ(share.quota, 2);
   EXPECT_EQ(share.quota_name, "cpu.cfs_quota_us of cgroup /");
 }

@@ -22,6 +22,24 @@ class FakeMachine {
       write(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu), fmt::format("{}\n", list));
     }
   }
+  // The socket of a CPU and the CPUs that share its L3 cache.
+  void add_place(int cpu, int socket, std::string_view cache) const {
+    write(fmt::format("/sys/devices/system/cpu/cpu{}/topology/physical_package_id", cpu), fmt::format("{}\n", socket));
+    write(fmt::format("/sys/devices/system/cpu/cpu{}/cache/index3/shared_cpu_list", cpu), fmt::format("{}\n", cache));
+  }
+  // `caches` L3 caches of four cores each on every socket, without SMT, and a socket's CPUs split over `nodes` NUMA nodes.
+  void add_sockets(int sockets, int caches, int nodes) const {
+    const int cpus = sockets * caches * 4, all_nodes = sockets * nodes;
+    for (int cpu = 0; cpu < cpus; ++cpu) {
+      add_core({cpu}, fmt::format("{}", cpu));
+      add_place(cpu, cpu / (caches * 4), fmt::format("{}-{}", cpu / 4 * 4, cpu / 4 * 4 + 3));
+    }
+    write("/sys/devices/system/node/online", fmt::format("0-{}\n", all_nodes - 1));
+    for (int node = 0; node < all_nodes; ++node) {
+      write(fmt::format("/sys/devices/system/node/node{}/cpulist", node),
+            fmt::format("{}-{}\n", node * cpus / all_nodes, (node + 1) * cpus / all_nodes - 1));
+    }
+  }
   void has_memory(int64_t total_kib, int64_t available_kib, int64_t swap_kib = 0) const {
     write("/proc/meminfo",
           fmt::format("MemTotal:       {} kB\nMemFree:        1 kB\nMemAvailable:   {} kB\nSwapTotal:      {} kB\n", total_kib,

@@ -12,8 +12,11 @@ std::string chosen_of(const std::string& modes) {
 }  // namespace
 
 MachineFacts machine_facts(const SystemFiles& files, const std::vector<int>& cpus, const ProcessLimits& limits) {
+  CpuTopology topology = cpu_topology(files, cpus);
+  CpuShare cpu = cpu_share(files, topology);
   return {.cpu_model = files.value_of("/proc/cpuinfo", "model name"),
-          .cpu = cpu_share(files, cpus),
+          .topology = std::move(topology),
+          .cpu = std::move(cpu),
           .smt = files.number("/sys/devices/system/cpu/smt/active") == 1,
           .memory = free_memory(files, limits),
           .huge_pages = chosen_of(files.first_line("/sys/kernel/mm/transparent_hugepage/enabled")),

@@ -12,6 +12,7 @@ namespace choral {
 
 struct MachineFacts {
   std::string cpu_model;
+  CpuTopology topology;  // of the CPUs that this process may run on
   CpuShare cpu;
   bool smt = false;  // two threads share a core
   FreeMemory memory;

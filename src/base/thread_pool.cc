@@ -1,37 +1,70 @@
 #include "base/thread_pool.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/checked_math.h"
 #include "base/cpu_share.h"
+#include "base/spin_budget.h"
+#include "base/task_board.h"
 #include "base/thread.h"
+#include "base/thread_affinity.h"
+#include "base/thread_plan.h"
 
 namespace choral {
 namespace {
 
-// About 100 µs: longer than the gap between two kernels of a step, shorter than anyone notices an idle core.
-constexpr int kSpins = 4000;
-
-inline void relax() { __builtin_ia32_pause(); }
+std::vector<int> domains_of(const ThreadPlan& plan) {
+  std::vector<int> domains;
+  for (const auto& seat : plan.seats) domains.push_back(seat.domain);
+  return domains;
+}
 
 }  // namespace
 
-Result<std::unique_ptr<ThreadPool>> ThreadPool::make(int threads) {
-  std::unique_ptr<ThreadPool> pool(new ThreadPool());
-  CHORAL_RETURN_IF_ERROR(pool->start(threads));
-  return pool;
-}
+class ThreadPool::Team {
+ public:
+  explicit Team(const ThreadPlan& plan) : plan_(plan), board_(domains_of(plan)) {}
+  Status start();
+  ~Team();
 
-ThreadPool::ThreadPool(int threads) {
-  const Status started = start(threads);
-  CHORAL_CHECK(started.ok(), started.message());
-}
+  const ThreadPlan& plan() const { return plan_; }
+  // The task that its caller runs, from begin to end.
+  bool begin() { return !busy_.exchange(true, std::memory_order_acquire); }
+  void run(int64_t n, int64_t grain, const Body& body);
+  void end() { busy_.store(false, std::memory_order_release); }
 
-Status ThreadPool::start(int threads) {
-  CHORAL_CHECK(threads <= static_cast<int>(kInside), "more threads than a task can count");
-  shares_ = std::vector<Share>(std::max(threads, 1));
-  workers_.reserve(shares_.size());
+ private:
+  void run_worker(int thread);
+  void help(int thread);
+
+  const ThreadPlan plan_;
+  std::atomic<bool> busy_{false};
+  // Written by the caller while no task is open and nobody inside.
+  struct alignas(64) Task {
+    const Body* body = nullptr;
+    int64_t n = 0, grain = 1;
+  } task_;
+  TaskBoard board_;
+  SpinBudget callers_;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> failed_{false};  // thrown_ is set
+  std::mutex thrown_mutex_;
+  std::exception_ptr thrown_;  // the first of a task
+  std::vector<std::thread> workers_;
+};
+
+Status ThreadPool::Team::start() {
+  const int threads = board_.threads();
+  workers_.reserve(threads);
   for (int i = 1; i < threads; ++i) {
     CHORAL_TRY(auto worker, start_thread(fmt::format("compute thread {} of {}", i + 1, threads), [this, i] { run_worker(i); }));
     workers_.push_back(std::move(worker));
@@ -39,101 +72,87 @@ Status ThreadPool::start(int threads) {
   return {};
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::Team::~Team() {
   stop_.store(true);
-  task_.fetch_add(kNumber);
-  task_.notify_all();
+  board_.open(0);
   for (auto& worker : workers_) worker.join();
 }
 
-void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
-  CHORAL_DCHECK(grain > 0, "a chunk has at least one row");
-  if (n <= 0) return;
-  if (workers_.empty() || n <= grain) return body(0, n, 0);
-  while (busy_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
-  run_task(n, grain, body);
-}
-
-bool ThreadPool::try_parallel_for(int64_t n, int64_t grain, Body body) {
-  CHORAL_DCHECK(grain > 0, "a chunk has at least one row");
-  if (busy_.exchange(true, std::memory_order_acquire)) return false;
-  if (n > 0) run_task(n, grain, body);
-  return true;
-}
-
-void ThreadPool::run_task(int64_t n, int64_t grain, const Body& body) {
-  body_ = &body;
-  grain_ = grain;
-  for (int t = 0; t < size(); ++t) {
-    const Range own = own_share(n, grain, t);
-    shares_[t].next.store(own.begin, std::memory_order_relaxed);
-    shares_[t].end = own.end;
-  }
-  const uint32_t last = task_.load(std::memory_order_relaxed);  // closed and empty: nobody else writes it
-  task_.store(((last & ~kOpen) + kNumber) | kOpen, std::memory_order_release);
-  task_.notify_all();
+void ThreadPool::Team::run(int64_t n, int64_t grain, const Body& body) {
+  task_ = {&body, n, grain};
+  board_.open(ceil_div(n, grain));
   help(0);
-  task_.fetch_and(~kOpen, std::memory_order_relaxed);
-  // On a machine with more runnable threads than CPUs the worker may be waiting for this very CPU.
-  for (int spins = 0; (task_.load(std::memory_order_acquire) & kInside) != 0;) {
-    if (++spins < kSpins) {
-      relax();
-    } else {
-      std::this_thread::yield();
-    }
-  }
-  const std::exception_ptr thrown =
-      failed_.exchange(false, std::memory_order_relaxed) ? std::exchange(thrown_, nullptr) : nullptr;
-  busy_.store(false, std::memory_order_release);
-  if (thrown != nullptr) std::rethrow_exception(thrown);
+  board_.close();
+  callers_.wait([this] { return board_.is_left(); }, [this] { board_.sleep_until_left(); });
+  if (failed_.exchange(false, std::memory_order_relaxed)) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
-void ThreadPool::help(int thread) {
+void ThreadPool::Team::help(int thread) {
   try {
-    take_chunks(thread);
+    board_.work(thread, [this, thread, task = task_](int64_t chunk) {
+      const int64_t begin = chunk * task.grain;
+      (*task.body)(begin, std::min(begin + task.grain, task.n), thread);
+    });
   } catch (...) {
     const std::lock_guard lock(thrown_mutex_);
     if (!failed_.exchange(true)) thrown_ = std::current_exception();
   }
 }
 
-ThreadPool::Range ThreadPool::own_share(int64_t n, int64_t grain, int thread) const {
-  const int64_t chunks = ceil_div(n, grain), threads = size();
-  return {std::min(chunks * thread / threads * grain, n), std::min(chunks * (thread + 1) / threads * grain, n)};
-}
-
-void ThreadPool::take_chunks(int thread) {
-  const auto threads = shares_.size();
-  for (size_t i = 0; i < threads; ++i) {
-    Share& share = shares_[(static_cast<size_t>(thread) + i) % threads];
-    while (share.next.load(std::memory_order_relaxed) < share.end) {
-      const int64_t begin = share.next.fetch_add(grain_, std::memory_order_relaxed);
-      if (begin >= share.end) break;
-      (*body_)(begin, std::min(begin + grain_, share.end), thread);
-    }
-  }
-}
-
-void ThreadPool::run_worker(int thread) {
-  uint32_t seen = 0;  // the number of the last task that was joined
-  for (int spins = 0;;) {
-    uint32_t task = task_.load(std::memory_order_acquire);
-    if (stop_.load(std::memory_order_relaxed)) return;
-    const uint32_t number = task & ~(kInside | kOpen);
-    if ((task & kOpen) == 0 || number == seen) {
-      if (++spins < kSpins) {
-        relax();
-      } else {
-        task_.wait(task, std::memory_order_acquire);
-      }
-      continue;
-    }
-    if (!task_.compare_exchange_weak(task, task + 1, std::memory_order_acquire, std::memory_order_relaxed)) continue;
+void ThreadPool::Team::run_worker(int thread) {
+  stay_on(plan_.seats[thread].cpus);  // where that fails it is the slower for it, no more
+  SpinBudget budget;
+  for (TaskBoard::Seen seen = 0;;) {
+    budget.wait([&] { return board_.has_news(thread, seen); }, [&] { board_.sleep_until_news(seen); });
+    if (!board_.join(thread, seen)) continue;
+    if (stop_.load(std::memory_order_relaxed)) return;  // the last task, which nobody waits for
     help(thread);
-    task_.fetch_sub(1, std::memory_order_release);
-    seen = number;
-    spins = 0;
+    board_.leave(thread);
   }
+}
+
+Result<std::unique_ptr<ThreadPool>> ThreadPool::make(int threads) { return make(ThreadPlan::anywhere(threads)); }
+
+Result<std::unique_ptr<ThreadPool>> ThreadPool::make(const ThreadPlan& plan) {
+  std::unique_ptr<ThreadPool> pool(new ThreadPool());
+  CHORAL_RETURN_IF_ERROR(pool->start(plan));
+  return pool;
+}
+
+ThreadPool::ThreadPool(int threads) {
+  const Status started = start(ThreadPlan::anywhere(threads));
+  CHORAL_CHECK(started.ok(), started.message());
+}
+
+ThreadPool::~ThreadPool() = default;
+
+Status ThreadPool::start(const ThreadPlan& plan) {
+  size_ = static_cast<int>(plan.seats.size());
+  CHORAL_CHECK(size_ > 0, "a pool has its caller's seat");
+  team_ = std::make_unique<Team>(plan);
+  return team_->start();
+}
+
+const ThreadPlan& ThreadPool::plan() const { return team_->plan(); }
+
+void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
+  const bool ran = try_parallel_for(n, grain, body);
+  CHORAL_CHECK(ran, "parallel_for while a task of this pool runs: its body calls, or a second thread (try_parallel_for asks)");
+}
+
+bool ThreadPool::try_parallel_for(int64_t n, int64_t grain, Body body) {
+  CHORAL_DCHECK(grain > 0, "a chunk has at least one row");
+  if (!team_->begin()) return false;
+  const struct Ended {
+    Team& team;
+    ~Ended() { team.end(); }
+  } ended{*team_};
+  if (n > 0 && (size_ == 1 || n <= grain)) {
+    body(0, n, 0);
+  } else if (n > 0) {
+    team_->run(n, grain, body);
+  }
+  return true;
 }
 
 int ThreadPool::default_size() { return cpu_share().threads(); }

@@ -6,7 +6,12 @@
 #include <atomic>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 #include <vector>
+
+#include "base/cpu_list.h"
+#include "base/cpu_share.h"
+#include "base/thread_plan.h"
 
 namespace choral {
 namespace {
@@ -43,6 +48,25 @@ TEST(ThreadPool, WritesAreVisibleAfterwards) {
   for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(values[i], 500 * i);
 }
 
+// Several caches, of different sizes, and more threads than CPUs.
+TEST(ThreadPool, EveryIndexOnceOnManyThreads) {
+  ThreadPlan plan;
+  for (const int size : {9, 1, 20, 8}) {
+    for (int i = 0; i < size; ++i) plan.seats.push_back({.domain = size, .cpus = {}});
+  }
+  const auto pool = ThreadPool::make(plan);
+  ASSERT_TRUE(pool.ok()) << pool.status().message();
+  EXPECT_EQ((*pool)->size(), 38);
+  EXPECT_EQ((*pool)->plan().seats.size(), 38U);
+  for (const int64_t n : {2, 37, 38, 500}) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::atomic<int>> seen(n);
+      (*pool)->parallel_for(n, 1, [&](int64_t begin, int64_t, int) { seen[begin].fetch_add(1); });
+      for (auto& count : seen) ASSERT_EQ(count.load(), 1);
+    }
+  }
+}
+
 // More threads than CPUs and tasks of a moment: most workers come when a task is closed, or when the next one is open.
 TEST(ThreadPool, LateWorkersDoNotTouchATaskThatIsOver) {
   ThreadPool pool(9);
@@ -67,6 +91,57 @@ TEST(ThreadPool, WhatABodyThrowsReachesTheCaller) {
     EXPECT_THROW(fail_at(round % 100), std::out_of_range);
     fail_at(-1);  // nothing of it is left
   }
+}
+
+TEST(ThreadPool, WorkersStayAtTheirSeats) {
+  ThreadPlan plan = ThreadPlan::anywhere(3);
+  plan.seats[1].cpus = {allowed_cpus().back()};
+  plan.seats[2].cpus = {kMostCpus - 1};  // which no machine of a test has: no reason to fail
+  const auto pool = ThreadPool::make(plan);
+  ASSERT_TRUE(pool.ok()) << pool.status().message();
+  std::array<std::vector<int>, 3> cpus;
+  for (int round = 0; round < 10'000 && (cpus[1].empty() || cpus[2].empty()); ++round) {
+    (*pool)->parallel_for(300, 1, [&](int64_t, int64_t, int thread) { cpus[thread] = allowed_cpus(); });
+  }
+  EXPECT_EQ(cpus[1], plan.seats[1].cpus);
+  EXPECT_EQ(cpus[2], allowed_cpus());
+}
+
+TEST(ThreadPool, TryIsRefusedWhileATaskRuns) {
+  ThreadPool one(1), three(3);
+  for (ThreadPool* pool : {&one, &three}) {
+    for (const int64_t grain : {1, 100}) {
+      std::atomic<int> refused{0}, chunks{0};
+      EXPECT_TRUE(pool->try_parallel_for(10, grain, [&](int64_t, int64_t, int) {
+        ++chunks;
+        if (!pool->try_parallel_for(10, grain, [](int64_t, int64_t, int) { FAIL(); })) ++refused;
+      }));
+      EXPECT_EQ(refused, chunks);
+    }
+  }
+}
+
+TEST(ThreadPoolDeathTest, ABodyThatCallsEndsTheProcess) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto call_again = [](int threads, int64_t n) {
+    ThreadPool pool(threads);
+    pool.parallel_for(n, 1, [&](int64_t, int64_t, int) { pool.parallel_for(1, 1, [](int64_t, int64_t, int) {}); });
+  };
+  EXPECT_DEATH(call_again(2, 10), "while a task of this pool runs");
+  EXPECT_DEATH(call_again(2, 1), "while a task of this pool runs") << "what one thread does alone is a task too";
+  EXPECT_DEATH(call_again(1, 1), "while a task of this pool runs");
+}
+
+TEST(ThreadPoolDeathTest, ASecondCallerEndsTheProcess) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_DEATH(
+      {
+        ThreadPool pool(2);
+        pool.parallel_for(2, 1, [&](int64_t, int64_t, int) {
+          std::thread([&] { pool.parallel_for(2, 1, [](int64_t, int64_t, int) {}); }).join();
+        });
+      },
+      "or a second thread");
 }
 
 }  // namespace

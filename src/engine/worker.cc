@@ -1,7 +1,9 @@
 #include "engine/worker.h"
 
 #include "base/cpu_share.h"
+#include "base/cpu_topology.h"
 #include "base/log.h"
+#include "base/thread_plan.h"
 #include "engine/options_check.h"
 
 namespace choral::engine {
@@ -39,12 +41,16 @@ Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::
                                              std::shared_ptr<ThreadPool> pool) {
   CHORAL_RETURN_IF_ERROR(check_options(options));
   if (pool == nullptr) {
-    CHORAL_TRY(pool, ThreadPool::make(options.threads > 0 ? options.threads : ThreadPool::default_size()));
+    const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
+    CHORAL_TRY(pool, ThreadPool::make(ThreadPlan::on(cpu_topology(SystemFiles(), allowed_cpus()), threads)));
   }
   CHORAL_TRY(auto device, set_up_device(options, architecture, *pool));
   std::unique_ptr<Worker> worker(new Worker(std::move(pool), std::move(device)));
   if (const auto fewer = options.threads > 0 ? std::string() : cpu_share().reason(); !fewer.empty()) {
     worker->notes_.push_back(fmt::format("threads: {}; --threads changes it", fewer));
+  }
+  if (const auto& seats = worker->pool_->plan().seats; !seats.front().cpus.empty()) {
+    worker->notes_.push_back(fmt::format("threads: each stays at one of {} L3 caches", seats.back().domain + 1));
   }
   CHORAL_TRY(worker->kv_dtype_, parse_kv_dtype(options.kv_cache_dtype));
   CHORAL_TRY(worker->lora_config_, read_lora_config(options));

@@ -177,6 +177,15 @@ class ProcessTest(program.ProgramTest):
         threads = next(f["text"] for f in json.loads(done.stdout)["findings"] if f["subject"] == "threads")
         self.assertTrue(threads.startswith("1 threads on 1 CPUs, 1 physical cores"), threads)
 
+    def test_cpu_list_is_where_the_process_stays(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        done = self.expect(0, run("doctor", "-q", "--json", "--cpu-list", str(allowed[-1])))
+        threads = next(f["text"] for f in json.loads(done.stdout)["findings"] if f["subject"] == "threads")
+        self.assertTrue(threads.startswith("1 threads on 1 CPUs, 1 physical cores"), threads)
+        for bad in ("x", "3-1", "0,,1"):
+            self.expect(2, run("doctor", "-q", f"--cpu-list={bad}"), "--cpu-list", "no list of CPUs", "0-7,16")
+        self.expect(2, run("doctor", "-q", "--cpu-list", "65000"), "CPU 65000 is none that this process may use; those are")
+
     def test_memory_that_cannot_be_had(self):
         mib = 1 << 20
         least = next((m for m in range(16, 512, 16) if run("--version", limits=[("AS", m * mib)]).returncode == 0), None)

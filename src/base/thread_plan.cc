@@ -1,0 +1,39 @@
+#include "base/thread_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/cpu_topology.h"
+
+namespace choral {
+
+ThreadPlan ThreadPlan::on(const CpuTopology& topology, int threads) {
+  const int cores = topology.cores(), fast = cores - topology.efficient_cores();
+  const bool takes_all = threads >= cores;
+  struct Cache {
+    std::vector<int> cpus;
+    std::set<int> cores;
+  };
+  std::map<std::tuple<int, int, int>, Cache> caches;  // neighbours of a socket and node beside each other
+  for (const auto& place : topology.cpus) {
+    if (place.efficient && !takes_all) continue;
+    Cache& cache = caches[{place.socket, place.node, place.cache}];
+    cache.cpus.push_back(place.cpu);
+    cache.cores.insert(place.core);
+  }
+  if (threads < fast || caches.size() < 2) return anywhere(threads);
+  const int seated = takes_all ? cores : fast;
+  ThreadPlan plan;
+  int domain = 0, cores_so_far = 0;
+  for (const auto& [place, cache] : caches) {
+    cores_so_far += static_cast<int>(cache.cores.size());
+    const size_t end = static_cast<size_t>(threads) * cores_so_far / seated;
+    while (plan.seats.size() < end) plan.seats.push_back({.domain = domain, .cpus = cache.cpus});
+    ++domain;
+  }
+  return plan;
+}
+
+}  // namespace choral
