@@ -36,4 +36,13 @@ ThreadPlan ThreadPlan::on(const CpuTopology& topology, int threads) {
   return plan;
 }
 
+ThreadPlan ThreadPlan::part(int part, int parts) const {
+  const size_t count = seats.size();
+  const auto at = [&](int of) { return seats.begin() + static_cast<std::ptrdiff_t>(count * static_cast<size_t>(of) / parts); };
+  ThreadPlan own{{at(part), at(part + 1)}};
+  const int first = own.seats.front().domain;
+  for (auto& seat : own.seats) seat.domain -= first;
+  return own;
+}
+
 }  // namespace choral

@@ -22,6 +22,9 @@ struct ThreadPlan {
   // at its cache: what it wrote it finds there, and memory that it touched first is its node's. Fewer threads stand anywhere:
   // only the system knows which CPUs others leave free.
   static ThreadPlan on(const CpuTopology& topology, int threads);
+  // The `part`-th of so many parts of neighbouring seats, for pools that work beside each other: of as many as there are nodes
+  // each has one. There are as many seats as parts, or more.
+  ThreadPlan part(int part, int parts) const;
 };
 
 }  // namespace choral

@@ -83,5 +83,19 @@ TEST(ThreadPlan, SeatsThreadsAtSlowCoresOnlyWhenThereAreThreadsForThem) {
   EXPECT_EQ(seats_of(ThreadPlan::on(topology, 12)), (std::vector<int>{4, 4, 4}));
 }
 
+TEST(ThreadPlan, HasAPartForEachNode) {
+  const FakeMachine machine;
+  machine.add_sockets(2, 3, 1);
+  const auto plan = ThreadPlan::on(topology_of(machine, range(0, 24)), 24);
+  for (const int part : {0, 1}) {
+    const auto own = plan.part(part, 2);
+    EXPECT_EQ(seats_of(own), (std::vector<int>{4, 4, 4}));
+    EXPECT_EQ(own.seats.front().cpus, range(12 * part, 12 * part + 4));
+  }
+  const auto uneven = ThreadPlan::anywhere(7);
+  EXPECT_EQ(uneven.part(0, 3).seats.size() + uneven.part(1, 3).seats.size() + uneven.part(2, 3).seats.size(), 7U);
+  EXPECT_EQ(ThreadPlan::anywhere(3).part(2, 3).seats, ThreadPlan::anywhere(1).seats);
+}
+
 }  // namespace
 }  // namespace choral

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include "base/cpu_share.h"
+#include "base/cpu_topology.h"
 #include "base/out_of_memory.h"
+#include "base/thread_affinity.h"
+#include "base/thread_plan.h"
 #include "engine/checkpoint_weights.h"
 #include "engine/executor_facts.h"
 #include "engine/layer_forms.h"
@@ -12,8 +16,12 @@
 namespace choral::engine {
 namespace {
 
-// Of so many threads in all, each rank's; earlier ones have one more.
-int threads_of(int rank, int ranks, int threads) { return std::max(1, threads / ranks + (rank < threads % ranks ? 1 : 0)); }
+// Each rank's threads stand together; where there are several NUMA nodes and a thread for each core, at caches of its own. The
+// thread that calls rank 0 is the engine's, and stays where it is.
+ThreadPlan threads_of_ranks(const EngineOptions& options) {
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
+  return ThreadPlan::on(cpu_topology(SystemFiles(), allowed_cpus()), std::max(threads, options.tensor_parallel_size));
+}
 
 // A rank's cache has the places that the plan gives its layers, which the scheduler deals in for all ranks.
 Status check_places(const Worker& worker, const EngineOptions& options, const KvPlan& plan) {
@@ -85,7 +93,7 @@ Result<std::unique_ptr<RanksExecutor>> RanksExecutor::load(EngineOptions& option
   CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.location));
   if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
   const int count = options.tensor_parallel_size;
-  const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
+  const ThreadPlan threads = threads_of_ranks(options);
   std::unique_ptr<RanksExecutor> made(new RanksExecutor(count));
   for (int r = 1; r < count; ++r) {
     CHORAL_TRY(made->ranks_[static_cast<size_t>(r)].thread, RankThread::start(r));
@@ -95,8 +103,10 @@ Result<std::unique_ptr<RanksExecutor>> RanksExecutor::load(EngineOptions& option
   const auto worker = [&](int rank) -> std::unique_ptr<Worker>& { return made->ranks_[static_cast<size_t>(rank)].worker; };
   CHORAL_RETURN_IF_ERROR(made->on_each([&](int rank) -> Status {
     EngineOptions& own = loading.options(rank);
-    own.threads = threads_of(rank, count, threads);
-    CHORAL_TRY(worker(rank), Worker::make(own, architecture_of(files.config)));
+    const ThreadPlan own_threads = threads.part(rank, count);
+    if (rank > 0) stay_on(own_threads.seats.front().cpus);
+    CHORAL_TRY(std::shared_ptr<ThreadPool> pool, ThreadPool::make(own_threads));
+    CHORAL_TRY(worker(rank), Worker::make(own, architecture_of(files.config), std::move(pool)));
     if (!platform::host_reads(worker(rank)->context().session))
       return unsupported("--tensor-parallel-size {}: the device {} computes a model whole; --device cpu divides it", count,
                          worker(rank)->context().session.platform().name());
