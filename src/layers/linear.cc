@@ -26,6 +26,45 @@ quant::LinearShape merged_shape(const MergedColumnParallelLinear::Spec& spec) {
   return shape;
 }
 
+MergedColumnParallelLinear::Spec merged_spec(const QKVParallelLinear::Spec& spec) {
+  return {.prefix = spec.prefix,
+          .in = spec.in,
+          .members = {"q_proj", "k_proj", "v_proj"},
+          .out = {spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * spec.head_dim},
+          .bias = spec.bias,
+          .merged = spec.merged,
+          .own = spec.own};
+}
+
+// These outputs of the layer alone.
+quant::LinearShape held_shape(const quant::LinearShape& whole, const std::vector<Share>& own) {
+  quant::LinearShape held{.in = whole.in, .out = {}, .shard_names = {}, .bias = whole.bias};
+  for (const Share& share : own) {
+    int64_t shard_begin = 0;
+    for (size_t i = 0; i < whole.out.size(); ++i) {
+      const int64_t begin = std::max(share.begin, shard_begin),
+                    end = std::min(share.begin + share.count, shard_begin + whole.out[i]);
+      if (begin < end) {
+        held.out.push_back(end - begin);
+        held.shard_names.push_back(whole.shard_names[i]);
+        held.held.push_back({begin - shard_begin, whole.out[i]});
+      }
+      shard_begin += whole.out[i];
+    }
+  }
+  return held;
+}
+
+std::vector<lora::HeldColumns> held_columns(const std::vector<Share>& own) {
+  std::vector<lora::HeldColumns> held;
+  int64_t at = 0;
+  for (const Share& share : own) {
+    held.push_back({share.begin, at, share.count});
+    at += share.count;
+  }
+  return held;
+}
+
 }  // namespace
 
 LinearBase::LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, const quant::LinearShape& shape,
@@ -40,55 +79,38 @@ LinearBase::LinearBase(Builder& builder, quant::LayerKind kind, std::string pref
     return;
   }
   quant_method_ = std::move(*method);
-  if (division == Division::kOwnOutputs) divide(own);
-  if (division == Division::kByItself && builder.ranks.count > 1) share_out(builder.ranks);
+  if (division == Division::kByRows && own.empty() && builder.ranks.count > 1) begins_ = share_out(builder.ranks);
+  const auto shares = gathers() ? std::vector{share_of(begins_, builder.ranks.rank)} : own;
+  if (!shares.empty()) {
+    shape_ = held_shape(shape, shares);
+    held_ = held_columns(shares);
+  }
   quant_method_->create_weights(shape_, parameters_);
   builder.modules.push_back(this);
   const bool adaptable = kind == quant::LayerKind::kLinear || kind == quant::LayerKind::kRouter;
   if (adaptable) lora_target_ = builder.add_lora_target(lora_target(lora::TargetKind::kLinear, prefix_));
 }
 
-// Keeps these outputs alone.
-void LinearBase::divide(const std::vector<Share>& own) {
-  const quant::LinearShape whole = std::exchange(shape_, {.in = shape_.in, .out = {}, .shard_names = {}, .bias = shape_.bias});
-  int64_t at = 0;
-  for (const Share& share : own) {
-    held_.push_back({share.begin, at, share.count});
-    at += share.count;
-    int64_t shard_begin = 0;
-    for (size_t i = 0; i < whole.out.size(); ++i) {
-      const int64_t begin = std::max(share.begin, shard_begin),
-                    end = std::min(share.begin + share.count, shard_begin + whole.out[i]);
-      if (begin < end) {
-        shape_.out.push_back(end - begin);
-        shape_.shard_names.push_back(whole.shard_names[i]);
-        shape_.held.push_back({begin - shard_begin, whole.out[i]});
-      }
-      shard_begin += whole.out[i];
-    }
-  }
+bool LinearBase::may_own(const Builder& builder, const quant::LinearShape& shape, const std::vector<Share>& own) {
+  const auto method = builder.quant_config.get_quant_method(quant::LayerKind::kLinear, shape);
+  return method.ok() && quant::may_hold(**method, held_shape(shape, own));
 }
 
-// In whole panels; where a scheme's scales are of blocks of rows, in whole blocks.
-void LinearBase::share_out(const Ranks& ranks) {
+// Of so many outputs, where each rank's begin: in whole panels, and where a scheme's scales are of blocks of rows in whole
+// blocks. Empty: they are not divided.
+std::vector<int64_t> LinearBase::share_out(const Ranks& ranks) const {
   constexpr int64_t kUnits[] = {kernels::kPanelRows, 128}, kLeastPanels = 2;
-  if (outputs_ < kLeastPanels * kernels::kPanelRows * ranks.count) return;  // not worth a gather
-  const quant::LinearShape whole = shape_;
+  if (outputs_ < kLeastPanels * kernels::kPanelRows * ranks.count) return {};  // not worth a gather
   for (const int64_t unit : kUnits) {
-    begins_ = share_begins(outputs_, unit, ranks.count);
+    auto begins = share_begins(outputs_, unit, ranks.count);
     bool divides = true;
     for (int r = 0; r < ranks.count && divides; ++r) {
-      shape_ = whole;
-      held_.clear();
-      const Share share = share_of(begins_, r);
-      divide({share});
-      divides = share.count > 0 && quant::may_hold(*quant_method_, shape_);
+      const Share share = share_of(begins, r);
+      divides = share.count > 0 && quant::may_hold(*quant_method_, held_shape(shape_, {share}));
     }
-    shape_ = whole;
-    held_.clear();
-    if (divides) return divide({share_of(begins_, ranks.rank)});
+    if (divides) return begins;
   }
-  begins_.clear();
+  return {};
 }
 
 void LinearBase::gather(const platform::Context& ctx, MatrixView<float> y) const {
@@ -207,22 +229,23 @@ ReplicatedLinear::ReplicatedLinear(Builder& builder, quant::LayerKind kind, cons
     : LinearBase(builder, kind, spec.prefix, single_shape(spec), Division::kNone) {}
 
 ColumnParallelLinear::ColumnParallelLinear(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec), division_of(spec.own), spec.own) {}
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec), Division::kByRows, spec.own) {}
 
 RowParallelLinear::RowParallelLinear(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec), division_of(spec.own), spec.own) {}
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec), Division::kByRows, spec.own) {}
 
 MergedColumnParallelLinear::MergedColumnParallelLinear(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, merged_shape(spec), division_of(spec.own), spec.own) {}
+    : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, merged_shape(spec), Division::kByRows, spec.own) {}
+
+bool MergedColumnParallelLinear::may_own(const Builder& builder, const Spec& spec) {
+  return LinearBase::may_own(builder, merged_shape(spec), spec.own);
+}
 
 QKVParallelLinear::QKVParallelLinear(Builder& builder, const Spec& spec)
-    : MergedColumnParallelLinear(
-          builder, {.prefix = spec.prefix,
-                    .in = spec.in,
-                    .members = {"q_proj", "k_proj", "v_proj"},
-                    .out = {spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.kv_heads * spec.head_dim},
-                    .bias = spec.bias,
-                    .merged = spec.merged,
-                    .own = spec.own}) {}
+    : MergedColumnParallelLinear(builder, merged_spec(spec)) {}
+
+bool QKVParallelLinear::may_own(const Builder& builder, const Spec& spec) {
+  return MergedColumnParallelLinear::may_own(builder, merged_spec(spec));
+}
 
 }  // namespace choral::layers

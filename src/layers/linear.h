@@ -80,19 +80,20 @@ class LinearBase : public Module {
   std::string kernel_name(CpuLevel level) const override { return quant_method_->kernel_name(level); }
 
  protected:
-  // `own`: this rank's outputs, which are all that it gives.
-  enum class Division { kByItself, kOwnOutputs, kNone };
+  // How ranks have it. `own`: this rank's outputs, which are all that it gives; empty: it shares them out by itself, and gathers.
+  enum class Division { kByRows, kNone };
   LinearBase(Builder& builder, quant::LayerKind kind, std::string prefix, const quant::LinearShape& shape, Division division,
              const std::vector<Share>& own = {});
-  static Division division_of(const std::vector<Share>& own) { return own.empty() ? Division::kByItself : Division::kOwnOutputs; }
 
   // Of a layer that is gathered: where each rank's outputs begin, and where they end; empty: it is whole, or not gathered.
   const std::vector<int64_t>& begins() const { return begins_; }
 
+  // Whether a rank may have these outputs alone: not where rows at a border share a word or a scale.
+  static bool may_own(const Builder& builder, const quant::LinearShape& shape, const std::vector<Share>& own);
+
  private:
   bool gathers() const { return !begins_.empty(); }
-  void divide(const std::vector<Share>& own);
-  void share_out(const Ranks& ranks);
+  std::vector<int64_t> share_out(const Ranks& ranks) const;
   struct Input {
     MatrixView<const float> x;
     kernels::QuantisedRows quantised;  // empty: x as it is
@@ -162,6 +163,8 @@ class MergedColumnParallelLinear : public LinearBase {
     std::vector<Share> own = {};  // as LinearSpec has it
   };
   MergedColumnParallelLinear(Builder& builder, const Spec& spec);
+  // Whether a rank may have spec.own alone.
+  static bool may_own(const Builder& builder, const Spec& spec);
 };
 
 // q, k and v of one attention. y = [q | k | v]
@@ -179,6 +182,7 @@ class QKVParallelLinear : public MergedColumnParallelLinear {
     std::vector<Share> own = {};  // as LinearSpec has it
   };
   QKVParallelLinear(Builder& builder, const Spec& spec);
+  static bool may_own(const Builder& builder, const Spec& spec);
 };
 
 }  // namespace choral::layers

@@ -5,7 +5,7 @@
 namespace choral::layers {
 
 // By heads of keys, each with the queries that look at it; of ranks that are a multiple of these some share one.
-SelfAttention::OwnHeads SelfAttention::own_heads(const Ranks& ranks, const Spec& spec) {
+SelfAttention::OwnHeads SelfAttention::heads_of(const Ranks& ranks, const Spec& spec) {
   OwnHeads all{{0, spec.heads}, {0, spec.kv_heads}};
   const int64_t queries = spec.heads / spec.kv_heads;  // of a head of keys
   const int64_t sharing = ranks.count / spec.kv_heads;
@@ -35,20 +35,33 @@ std::vector<Share> SelfAttention::own_outputs(const OwnHeads& own, const Spec& s
           {values + own.keys.begin * kv_width, own.keys.count * kv_width}};
 }
 
+// Where a scheme has the rows of some rank's heads only together with others', every rank has all.
+SelfAttention::OwnHeads SelfAttention::own_heads(const Builder& builder, const Spec& spec) {
+  for (int rank = 0; rank < builder.ranks.count; ++rank) {
+    const OwnHeads own = heads_of({rank, builder.ranks.count}, spec);
+    if (own.begins.empty() || !QKVParallelLinear::may_own(builder, qkv_spec(spec, own))) return heads_of({}, spec);
+  }
+  return heads_of(builder.ranks, spec);
+}
+
+QKVParallelLinear::Spec SelfAttention::qkv_spec(const Spec& spec, const OwnHeads& own) {
+  return {.prefix = spec.prefix + ".qkv_proj",
+          .in = spec.hidden,
+          .head_dim = spec.head_dim,
+          .heads = spec.output_gate ? 2 * spec.heads : spec.heads,
+          .kv_heads = spec.kv_heads,
+          .bias = spec.qkv_bias,
+          .merged = spec.merged_qkv,
+          .own = own_outputs(own, spec)};
+}
+
 SelfAttention::SelfAttention(Builder& builder, const Spec& spec, const OwnHeads& own)
     : rotary_(spec.rotary),
       q_begin_(own.queries.begin * spec.head_dim),
       q_size_(own.queries.count * spec.head_dim),
       kv_size_(own.keys.count * spec.head_dim),
       head_dim_(spec.head_dim),
-      qkv_proj_(builder.make<QKVParallelLinear>({.prefix = spec.prefix + ".qkv_proj",
-                                                 .in = spec.hidden,
-                                                 .head_dim = spec.head_dim,
-                                                 .heads = spec.output_gate ? 2 * spec.heads : spec.heads,
-                                                 .kv_heads = spec.kv_heads,
-                                                 .bias = spec.qkv_bias,
-                                                 .merged = spec.merged_qkv,
-                                                 .own = own_outputs(own, spec)})),
+      qkv_proj_(builder.make<QKVParallelLinear>(qkv_spec(spec, own))),
       sinks_(spec.sinks
                  ? builder.make<AttentionSinks>({.prefix = spec.prefix + ".sinks", .heads = spec.heads, .own = own.queries})
                  : nullptr),

@@ -39,7 +39,7 @@ class SelfAttention : public AttentionBlock {
     std::optional<kernels::PositionScale> query_scale = {};  // of q after the rotation
     const RotaryEmbedding* rotary = nullptr;                 // of the model, which outlives the layers; null: q and k do not turn
   };
-  SelfAttention(Builder& builder, const Spec& spec) : SelfAttention(builder, spec, own_heads(builder.ranks, spec)) {}
+  SelfAttention(Builder& builder, const Spec& spec) : SelfAttention(builder, spec, own_heads(builder, spec)) {}
 
   void describe(Graph& graph, Value x, const Output& out) const override;
 
@@ -52,7 +52,9 @@ class SelfAttention : public AttentionBlock {
     Share queries, keys;
     std::vector<int64_t> begins = {};  // of each rank's queries; empty: every rank has all heads
   };
-  static OwnHeads own_heads(const Ranks& ranks, const Spec& spec);
+  static OwnHeads heads_of(const Ranks& ranks, const Spec& spec);
+  static OwnHeads own_heads(const Builder& builder, const Spec& spec);
+  static QKVParallelLinear::Spec qkv_spec(const Spec& spec, const OwnHeads& own);
   static std::vector<Share> own_outputs(const OwnHeads& own, const Spec& spec);
   SelfAttention(Builder& builder, const Spec& spec, const OwnHeads& own);
   void describe_head_norms(Graph& graph, Value q, Value k) const;

@@ -15,7 +15,7 @@ quant::LinearShape table_shape(const VocabParallelEmbedding::Spec& spec) {
 }  // namespace
 
 VocabParallelEmbedding::VocabParallelEmbedding(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kEmbedding, spec.prefix, table_shape(spec), Division::kByItself),
+    : LinearBase(builder, quant::LayerKind::kEmbedding, spec.prefix, table_shape(spec), Division::kByRows),
       CustomOp(kLayerName, builder.custom_ops, builder.session),
       lora_target_(builder.add_lora_target(lora_target(lora::TargetKind::kEmbedding, spec.prefix))) {}
 
@@ -60,7 +60,7 @@ void VocabParallelEmbedding::look_up_base(const platform::Context& ctx, platform
 }
 
 ParallelLMHead::ParallelLMHead(Builder& builder, const Spec& spec)
-    : LinearBase(builder, quant::LayerKind::kLmHead, spec.prefix, table_shape(spec), Division::kByItself) {}
+    : LinearBase(builder, quant::LayerKind::kLmHead, spec.prefix, table_shape(spec), Division::kByRows) {}
 
 LogitsProcessor::LogitsProcessor(Builder& builder, const Spec& spec)
     : CustomOp(kLayerName, builder.custom_ops, builder.session),

@@ -35,8 +35,9 @@ class OtherShapes {
     };
     std::optional<Shard::Cut> cut;
     for (int d = 0; d < held.rank(); ++d) {
-      if (in(stored_)[d] == held[d]) continue;
-      if (cut || in(beyond_)[d] != in(before_)[d] + in(one_)[d]) {
+      // As many for all rows as for one, or for these from the first on: held whole.
+      if (in(stored_)[d] == held[d] && (held[d] == in(one_)[d] || in(before_)[d] == 0)) continue;
+      if (cut || in(stored_)[d] == held[d] || in(beyond_)[d] != in(before_)[d] + in(one_)[d]) {
         return unsupported("{} {} cannot be divided where this rank's rows begin; choose another --tensor-parallel-size",
                            stored_.all()[parameter].shards[shard].name, in(stored_).to_string());
       }

@@ -231,5 +231,17 @@ TEST_F(HeldRows, DoNotPartWhatRowsShare) {
   }
 }
 
+// A block that has all rows serves any of them; of two blocks, each row must meet its own.
+TEST_F(HeldRows, OfABlockThatHasMoreMeetItsScale) {
+  const Case c{"fp8, blocks", fp8_scheme({.rows = 128, .cols = 128})};
+  const LinearShape one{.in = kIn, .out = {128}, .shard_names = {"k"}}, two{.in = kIn, .out = {200}, .shard_names = {"k"}};
+  RandomTensors source(*method(c), one, c.floats);
+  EXPECT_TRUE(may_hold(*method(c), held_shape(one, 64, 128)));
+  expect_rows(*load(c, held_shape(one, 64, 128), source), *load(c, one, source), 64, 128);
+  EXPECT_FALSE(may_hold(*method(c), held_shape(two, 60, 200)));
+  EXPECT_TRUE(may_hold(*method(c), held_shape(two, 0, 140)));
+  EXPECT_TRUE(may_hold(*method(c), held_shape(two, 128, 200)));
+}
+
 }  // namespace
 }  // namespace choral::quant
