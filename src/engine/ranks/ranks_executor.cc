@@ -146,8 +146,9 @@ void RanksExecutor::describe(const Loading& loading) {
     facts_.kv_bytes += rank->worker->kv_bytes();
     facts_.threads += rank->worker->context().kernel.pool.size();
   }
-  facts_.notes.push_back(
-      fmt::format("tensor parallel: {} ranks of this process, {} threads in all", ranks_.size(), facts_.threads));
+  facts_.notes.push_back(fmt::format(
+      "tensor parallel: {} ranks of this process, {} threads in all; threads and weights above are those of the first",
+      ranks_.size(), facts_.threads));
   facts_.notes.insert(facts_.notes.end(), loading.notes().begin(), loading.notes().end());
 }
 
