@@ -37,12 +37,16 @@ Worker::Worker(std::shared_ptr<ThreadPool> pool, DeviceSetup device)
       ctx_(*device_.session, *pool_, cpu_level()),
       notes_(std::move(device_.notes)) {}
 
+ThreadPlan Worker::threads_of(const EngineOptions& options, int least) {
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
+  return ThreadPlan::on(cpu_topology(SystemFiles(), allowed_cpus()), std::max(threads, least));
+}
+
 Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::string& architecture,
                                              std::shared_ptr<ThreadPool> pool) {
   CHORAL_RETURN_IF_ERROR(check_options(options));
   if (pool == nullptr) {
-    const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
-    CHORAL_TRY(pool, ThreadPool::make(ThreadPlan::on(cpu_topology(SystemFiles(), allowed_cpus()), threads)));
+    CHORAL_TRY(pool, ThreadPool::make(threads_of(options)));
   }
   CHORAL_TRY(auto device, set_up_device(options, architecture, *pool));
   std::unique_ptr<Worker> worker(new Worker(std::move(pool), std::move(device)));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_plan.h"
 #include "engine/device_setup.h"
 #include "engine/kv_pool.h"
 #include "engine/memory_plan.h"
@@ -20,6 +21,8 @@ namespace choral::engine {
 
 class Worker {
  public:
+  // As many threads as the options say, at least so many, each with its seat.
+  static ThreadPlan threads_of(const EngineOptions& options, int least = 1);
   // What the device changes of the options is written to them. `pool`: of a worker whose steps take turns with this one's; null:
   // it makes its own.
   static Result<std::unique_ptr<Worker>> make(EngineOptions& options, const std::string& architecture = "",

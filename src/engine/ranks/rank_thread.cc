@@ -7,17 +7,11 @@
 namespace choral::engine {
 namespace {
 
-constexpr int kSpins = 4000;  // some 100 µs: longer than the gap between two steps
-
 // Until `state` is another than `left`.
 template <class State>
-State leave(const std::atomic<State>& state, State left) {
-  for (int spins = 0; spins < kSpins; ++spins) {
-    const State now = state.load(std::memory_order_acquire);
-    if (now != left) return now;
-    __builtin_ia32_pause();
-  }
-  state.wait(left, std::memory_order_acquire);
+State leave(const std::atomic<State>& state, State left, SpinBudget& budget) {
+  budget.wait([&] { return state.load(std::memory_order_acquire) != left; },
+              [&] { state.wait(left, std::memory_order_acquire); });
   return state.load(std::memory_order_acquire);
 }
 
@@ -42,10 +36,11 @@ void RankThread::begin(const std::function<void()>& work) {
   state_.notify_one();
 }
 
-void RankThread::wait() { leave(state_, State::kWorks); }
+void RankThread::wait() { leave(state_, State::kWorks, callers_); }
 
 void RankThread::run() {
-  while (leave(state_, State::kIdle) == State::kWorks) {
+  SpinBudget budget;
+  while (leave(state_, State::kIdle, budget) == State::kWorks) {
     (*work_)();
     state_.store(State::kIdle, std::memory_order_release);
     state_.notify_one();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/spin_budget.h"
 #include "base/status.h"
 
 namespace choral::engine {
@@ -27,6 +28,7 @@ class RankThread {
 
   const std::function<void()>* work_ = nullptr;
   std::atomic<State> state_{State::kIdle};
+  SpinBudget callers_;
   std::thread thread_;
 };
 

@@ -16,13 +16,6 @@
 namespace choral::engine {
 namespace {
 
-// Each rank's threads stand together; where there are several NUMA nodes and a thread for each core, at caches of its own. The
-// thread that calls rank 0 is the engine's, and stays where it is.
-ThreadPlan threads_of_ranks(const EngineOptions& options) {
-  const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
-  return ThreadPlan::on(cpu_topology(SystemFiles(), allowed_cpus()), std::max(threads, options.tensor_parallel_size));
-}
-
 // A rank's cache has the places that the plan gives its layers, which the scheduler deals in for all ranks.
 Status check_places(const Worker& worker, const EngineOptions& options, const KvPlan& plan) {
   const ModelSizes own = worker.sizes(options);
@@ -93,7 +86,9 @@ Result<std::unique_ptr<RanksExecutor>> RanksExecutor::load(EngineOptions& option
   CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.location));
   if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
   const int count = options.tensor_parallel_size;
-  const ThreadPlan threads = threads_of_ranks(options);
+  // Each rank's stand together; where there are several NUMA nodes and a thread for each core, at caches of its own. The thread
+  // that calls rank 0 is the engine's, and stays where it is.
+  const ThreadPlan threads = Worker::threads_of(options, count);
   std::unique_ptr<RanksExecutor> made(new RanksExecutor(count));
   for (int r = 1; r < count; ++r) {
     CHORAL_TRY(made->ranks_[static_cast<size_t>(r)].thread, RankThread::start(r));

@@ -6,9 +6,6 @@
 namespace choral::engine {
 namespace {
 
-// Some 100 µs: ranks that have cores of their own come nearly together. On a machine with fewer cores one waits for another's
-// turn.
-constexpr int kMeetingSpins = 4000;
 constexpr int64_t kFloatsPerTask = 16384;
 
 }  // namespace
@@ -41,17 +38,18 @@ class ThreadCollectives::Rank : public platform::Collective {
   template <class TakeRow>
   void exchange(const kernels::Context& ctx, MatrixView<float> y, TakeRow take_row) {
     shown_ = y;
-    if (!all_.meet()) return;
+    if (!all_.meet(budget_)) return;
     ctx.pool.parallel_for(y.rows, std::max<int64_t>(1, kFloatsPerTask / std::max<int64_t>(y.cols, 1)),
                           [&](int64_t begin, int64_t end, int) {
                             for (int64_t row = begin; row < end; ++row) take_row(row);
                           });
-    all_.meet();
+    all_.meet(budget_);
   }
 
   ThreadCollectives& all_;
   const int rank_;
   MatrixView<float> shown_;  // to the others, between two meetings
+  SpinBudget budget_;
 };
 
 ThreadCollectives::ThreadCollectives(int ranks) {
@@ -69,7 +67,7 @@ void ThreadCollectives::begin_step() {
 
 void ThreadCollectives::give_up() { given_up_.store(true, std::memory_order_release); }
 
-bool ThreadCollectives::meet() {
+bool ThreadCollectives::meet(SpinBudget& budget) {
   if (given_up_.load(std::memory_order_acquire)) return false;  // or one that arrives again would be taken for the missing one
   const uint32_t meeting = meetings_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == ranks()) {
@@ -77,15 +75,9 @@ bool ThreadCollectives::meet() {
     meetings_.store(meeting + 1, std::memory_order_release);
     return true;
   }
-  for (int spins = 0; meetings_.load(std::memory_order_acquire) == meeting;) {
-    if (given_up_.load(std::memory_order_acquire)) return false;
-    if (++spins < kMeetingSpins) {
-      __builtin_ia32_pause();
-    } else {
-      std::this_thread::yield();
-    }
-  }
-  return true;
+  const auto is_over = [&] { return meetings_.load(std::memory_order_acquire) != meeting; };
+  budget.wait([&] { return is_over() || given_up_.load(std::memory_order_acquire); }, [] { std::this_thread::yield(); });
+  return is_over();
 }
 
 }  // namespace choral::engine

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/spin_budget.h"
 #include "platform/collective.h"
 
 namespace choral::engine {
@@ -26,7 +27,7 @@ class ThreadCollectives {
   class Rank;
 
   // Returns when all ranks have called it as often; false when somebody gave up.
-  bool meet();
+  bool meet(SpinBudget& budget);
 
   std::vector<std::unique_ptr<Rank>> ranks_;
   alignas(64) std::atomic<int> arrived_{0};
