@@ -39,19 +39,7 @@ MergedColumnParallelLinear::Spec merged_spec(const QKVParallelLinear::Spec& spec
 // These outputs of the layer alone.
 quant::LinearShape held_shape(const quant::LinearShape& whole, const std::vector<Share>& own) {
   quant::LinearShape held{.in = whole.in, .out = {}, .shard_names = {}, .bias = whole.bias};
-  for (const Share& share : own) {
-    int64_t shard_begin = 0;
-    for (size_t i = 0; i < whole.out.size(); ++i) {
-      const int64_t begin = std::max(share.begin, shard_begin),
-                    end = std::min(share.begin + share.count, shard_begin + whole.out[i]);
-      if (begin < end) {
-        held.out.push_back(end - begin);
-        held.shard_names.push_back(whole.shard_names[i]);
-        held.held.push_back({begin - shard_begin, whole.out[i]});
-      }
-      shard_begin += whole.out[i];
-    }
-  }
+  for (const Share& share : own) quant::hold_rows(whole, share.begin, share.count, held);
   return held;
 }
 

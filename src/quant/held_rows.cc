@@ -1,5 +1,6 @@
 #include "quant/held_rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "quant/shards.h"
@@ -132,6 +133,19 @@ Status cut_out(const platform::Context& ctx, Shard& shard) {
 }
 
 }  // namespace
+
+void hold_rows(const LinearShape& whole, int64_t begin, int64_t count, LinearShape& held) {
+  int64_t first = 0;  // of the shard's rows
+  for (size_t i = 0; i < whole.out.size(); ++i) {
+    const int64_t from = std::max(begin, first), to = std::min(begin + count, first + whole.out[i]);
+    if (from < to) {
+      held.out.push_back(to - from);
+      held.shard_names.push_back(whole.shard_names[i]);
+      held.held.push_back({from - first, whole.out[i]});
+    }
+    first += whole.out[i];
+  }
+}
 
 bool may_hold(LinearMethod& method, const LinearShape& shape) {
   ParameterSet held;

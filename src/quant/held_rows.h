@@ -7,6 +7,9 @@
 
 namespace choral::quant {
 
+// Adds rows [begin, begin + count) of the whole layer to what is held of it.
+void hold_rows(const LinearShape& whole, int64_t begin, int64_t count, LinearShape& held);
+
 // Whether the held rows of `shape` can be had alone: not where the first of them shares a word or a scale with rows before.
 bool may_hold(LinearMethod& method, const LinearShape& shape);
 

@@ -130,16 +130,7 @@ LinearShape whole_shape(bool bias) { return {.in = kIn, .out = {384, 128}, .shar
 // Rows [begin, end) of the whole.
 LinearShape held_shape(const LinearShape& whole, int64_t begin, int64_t end) {
   LinearShape held{.in = whole.in, .out = {}, .shard_names = {}, .bias = whole.bias};
-  int64_t first = 0;
-  for (size_t i = 0; i < whole.out.size(); ++i) {
-    const int64_t from = std::max(begin, first), to = std::min(end, first + whole.out[i]);
-    if (from < to) {
-      held.out.push_back(to - from);
-      held.shard_names.push_back(whole.shard_names[i]);
-      held.held.push_back({from - first, whole.out[i]});
-    }
-    first += whole.out[i];
-  }
+  hold_rows(whole, begin, end - begin, held);
   return held;
 }
 
