@@ -46,6 +46,7 @@ double busiest_share(int64_t parts, int64_t panels, int64_t task_panels, int thr
 RowParts divide_rows(int64_t rows, int64_t most_rows, int64_t panels, int threads, TaskPanels task_panels) {
   const int64_t fewest = ceil_div(rows, most_rows), most = std::max(fewest, rows / kFewestRows);
   RowParts best{fewest, 1};
+  if (threads == 1 || most == 1) return best;  // there is no other
   double best_share = 0;
   const auto consider = [&](const RowParts& division) {
     const int64_t task = task_panels(ceil_div(rows, division.parts), share_of(threads, division.at_once));
@@ -59,7 +60,7 @@ RowParts divide_rows(int64_t rows, int64_t most_rows, int64_t panels, int thread
     }
     return best_share <= kEven;
   };
-  if (consider(best) || threads == 1) return best;
+  if (consider(best)) return best;
   for (int64_t at_once = 2; at_once <= fewest; ++at_once) {
     if (consider({fewest, at_once})) return best;
   }
