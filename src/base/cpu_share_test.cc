@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include <numeric>
 #include <thread>
 
 #include "base/cgroups.h"
@@ -13,14 +12,8 @@
 namespace choral {
 namespace {
 
-std::vector<int> first_cpus(int count) {
-  std::vector<int> cpus(count);
-  std::iota(cpus.begin(), cpus.end(), 0);
-  return cpus;
-}
-
 CpuShare share_of(const FakeMachine& machine, const std::vector<int>& cpus) {
-  return cpu_share(machine.files(), cpu_topology(machine.files(), cpus));
+  return cpu_share(machine.files(), topology_of(machine, cpus));
 }
 
 // 8 CPUs of one socket; CPU n and n + 4 are a core.
@@ -31,7 +24,7 @@ void add_four_cores(const FakeMachine& machine) {
 TEST(CpuShare, CountsSiblingsOnce) {
   const FakeMachine machine;
   add_four_cores(machine);
-  const CpuShare share = share_of(machine, first_cpus(8));
+  const CpuShare share = share_of(machine, cpu_range(0, 8));
   EXPECT_EQ(share.cpus, 8);
   EXPECT_EQ(share.cores, 4);
   EXPECT_EQ(share.threads(), 4);
@@ -50,16 +43,16 @@ TEST(CpuShare, CountsTheCoresOfASetWithHoles) {
 TEST(CpuShare, ReadsRangesOfSiblings) {
   const FakeMachine machine;
   for (int core = 0; core < 4; ++core) machine.add_core({2 * core, 2 * core + 1}, fmt::format("{}-{}", 2 * core, 2 * core + 1));
-  EXPECT_EQ(share_of(machine, first_cpus(8)).cores, 4);
+  EXPECT_EQ(share_of(machine, cpu_range(0, 8)).cores, 4);
 }
 
 TEST(CpuShare, TakesACpuForACoreWhereNothingSensibleIsSaid) {
   const FakeMachine machine;
   for (const char* list : {"", "garbage", "-3", "3-1", "7,9", "0-99999999999", "1;2", "\xff"})
     machine.add_core({0, 1, 2, 3}, list);
-  EXPECT_EQ(share_of(machine, first_cpus(4)).cores, 4);
+  EXPECT_EQ(share_of(machine, cpu_range(0, 4)).cores, 4);
   machine.add_core({0, 1, 2, 3}, std::string(2 * SystemFiles::kMostBytes, '1'));
-  EXPECT_EQ(share_of(machine, first_cpus(4)).cores, 4);
+  EXPECT_EQ(share_of(machine, cpu_range(0, 4)).cores, 4);
 }
 
 TEST(CpuShare, StartsNoMoreThreadsThanTheQuotaKeepsBusy) {
@@ -68,7 +61,7 @@ TEST(CpuShare, StartsNoMoreThreadsThanTheQuotaKeepsBusy) {
   machine.has_cgroup2("/");
   const auto share_with = [&](std::string_view max) {
     machine.write("/sys/fs/cgroup/cpu.max", max);
-    return share_of(machine, first_cpus(8));
+    return share_of(machine, cpu_range(0, 8));
   };
   EXPECT_EQ(share_with("50000 100000\n").threads(), 1);
   EXPECT_EQ(share_with("50000 100000\n").quota, 0.5);
@@ -90,7 +83,7 @@ TEST(CpuShare, GoesByTheSmallestQuotaOfNestedGroups) {
   machine.write("/sys/fs/cgroup/outer.slice/inner.slice/cpu.max", "300000 100000\n");
   machine.write("/sys/fs/cgroup/outer.slice/inner.slice/own.scope/cpu.max", "max 100000\n");
   machine.write("/sys/fs/cgroup/outer.slice/other.slice/cpu.max", "10000 100000\n");
-  const CpuShare share = share_of(machine, first_cpus(8));
+  const CpuShare share = share_of(machine, cpu_range(0, 8));
   EXPECT_EQ(share.quota, 1.5);
   EXPECT_EQ(share.threads(), 2);
   EXPECT_EQ(share.quota_name, "cpu.max of cgroup /outer.slice");
@@ -105,7 +98,7 @@ TEST(CpuShare, ReadsVersionOne) {
   machine.write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
   machine.write("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
   machine.write("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
-  const CpuShare share = share_of(machine, first_cpus(8));
+  const CpuShare share = share_of(machine, cpu_range(0, 8));
   EXPECT_EQ(share.quota, 2);
   EXPECT_EQ(share.quota_name, "cpu.cfs_quota_us of cgroup /");
 }

@@ -2,22 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "base/cpu_list.h"
 #include "base/cpu_share.h"
 #include "base/fake_machine_test.h"
 
 namespace choral {
 namespace {
-
-std::vector<int> range(int begin, int end) {
-  std::vector<int> cpus(end - begin);
-  std::iota(cpus.begin(), cpus.end(), begin);
-  return cpus;
-}
-
-CpuTopology topology_of(const FakeMachine& machine, const std::vector<int>& cpus) { return cpu_topology(machine.files(), cpus); }
 
 // Two fast cores with siblings (0-3) and four slow ones (4-7) under one cache, as a laptop has them.
 void add_hybrid(const FakeMachine& machine) {
@@ -41,34 +31,34 @@ TEST(CpuList, IsReadAsTheKernelWritesIt) {
 TEST(CpuTopology, IsReadOfSocketsNodesAndCaches) {
   const FakeMachine one, two, clustered;
   one.add_sockets(1, 1, 1);
-  EXPECT_EQ(topology_of(one, range(0, 4)).text(), "1 socket, 1 NUMA node, 1 L3 cache");
+  EXPECT_EQ(topology_of(one, cpu_range(0, 4)).text(), "1 socket, 1 NUMA node, 1 L3 cache");
   two.add_sockets(2, 3, 1);
-  const auto topology = topology_of(two, range(0, 24));
+  const auto topology = topology_of(two, cpu_range(0, 24));
   EXPECT_EQ(topology.text(), "2 sockets, 2 NUMA nodes, 6 L3 caches");
   EXPECT_EQ(topology.cores(), 24);
   EXPECT_EQ(topology.cpus[13], (CpuPlace{.cpu = 13, .core = 13, .cache = 12, .node = 1, .socket = 1}));
   clustered.add_sockets(1, 4, 2);
-  EXPECT_EQ(topology_of(clustered, range(0, 16)).text(), "1 socket, 2 NUMA nodes, 4 L3 caches") << "sub-NUMA clustering";
+  EXPECT_EQ(topology_of(clustered, cpu_range(0, 16)).text(), "1 socket, 2 NUMA nodes, 4 L3 caches") << "sub-NUMA clustering";
 }
 
 TEST(CpuTopology, OfAHybridProcessorTellsTheSlowCoresApart) {
   const FakeMachine machine;
   add_hybrid(machine);
   const auto share_of = [&](const std::vector<int>& cpus) { return cpu_share(machine.files(), topology_of(machine, cpus)); };
-  EXPECT_EQ(share_of(range(0, 8)).threads(), 6) << "nothing says that they are slower";
+  EXPECT_EQ(share_of(cpu_range(0, 8)).threads(), 6) << "nothing says that they are slower";
   machine.write("/sys/devices/cpu_core/cpus", "0-3\n");
   machine.write("/sys/devices/cpu_atom/cpus", "4-7\n");
-  EXPECT_EQ(share_of(range(0, 8)).cores, 6);
-  EXPECT_EQ(share_of(range(0, 8)).threads(), 2);
-  EXPECT_EQ(share_of(range(0, 8)).reason(), "4 of 6 cores are efficiency cores, for which the others would wait");
-  EXPECT_EQ(share_of(range(4, 8)).threads(), 4) << "bound to slow cores alone, it has none that wait";
+  EXPECT_EQ(share_of(cpu_range(0, 8)).cores, 6);
+  EXPECT_EQ(share_of(cpu_range(0, 8)).threads(), 2);
+  EXPECT_EQ(share_of(cpu_range(0, 8)).reason(), "4 of 6 cores are efficiency cores, for which the others would wait");
+  EXPECT_EQ(share_of(cpu_range(4, 8)).threads(), 4) << "bound to slow cores alone, it has none that wait";
   EXPECT_EQ(share_of({1, 5}).threads(), 1);
   machine.has_cgroup2("/");
   machine.write("/sys/fs/cgroup/cpu.max", "50000 100000\n");
-  EXPECT_EQ(share_of(range(0, 8)).threads(), 1);
-  EXPECT_EQ(share_of(range(0, 8)).reason(), "cpu.max of cgroup / grants the time of 0.5 CPUs, of 6 cores");
+  EXPECT_EQ(share_of(cpu_range(0, 8)).threads(), 1);
+  EXPECT_EQ(share_of(cpu_range(0, 8)).reason(), "cpu.max of cgroup / grants the time of 0.5 CPUs, of 6 cores");
   machine.write("/sys/fs/cgroup/cpu.max", "350000 100000\n");
-  EXPECT_EQ(share_of(range(0, 8)).threads(), 2);
+  EXPECT_EQ(share_of(cpu_range(0, 8)).threads(), 2);
 }
 
 TEST(CpuTopology, TellsSlowCoresByTheirCapacityToo) {
@@ -78,7 +68,7 @@ TEST(CpuTopology, TellsSlowCoresByTheirCapacityToo) {
     for (int cpu = 0; cpu < 8; ++cpu) {
       machine.write(fmt::format("/sys/devices/system/cpu/cpu{}/cpu_capacity", cpu), cpu < 4 ? fast : slow);
     }
-    return topology_of(machine, range(0, 8)).efficient_cores();
+    return topology_of(machine, cpu_range(0, 8)).efficient_cores();
   };
   EXPECT_EQ(slow_with("1024\n", "614\n"), 4);
   EXPECT_EQ(slow_with("1024\n", "960\n"), 0) << "the same kind, with less clock";
@@ -97,13 +87,13 @@ TEST(CpuTopology, CountsOnlyWhatTheProcessMayUse) {
 TEST(CpuTopology, TakesWhatIsNotSaidForOne) {
   const FakeMachine machine;
   EXPECT_EQ(topology_of(machine, {}).cores(), 0);
-  EXPECT_EQ(topology_of(machine, range(0, 4)).text(), "1 socket, 1 NUMA node, 1 L3 cache");
-  EXPECT_EQ(topology_of(machine, range(0, 4)).cores(), 4);
+  EXPECT_EQ(topology_of(machine, cpu_range(0, 4)).text(), "1 socket, 1 NUMA node, 1 L3 cache");
+  EXPECT_EQ(topology_of(machine, cpu_range(0, 4)).cores(), 4);
   for (int cpu = 0; cpu < 4; ++cpu) machine.add_place(cpu, cpu / 2, "garbage");
-  EXPECT_EQ(topology_of(machine, range(0, 4)).text(), "2 sockets, 1 NUMA node, 2 L3 caches") << "a cache is a socket's";
+  EXPECT_EQ(topology_of(machine, cpu_range(0, 4)).text(), "2 sockets, 1 NUMA node, 2 L3 caches") << "a cache is a socket's";
   for (int cpu = 0; cpu < 4; ++cpu) machine.add_place(cpu, -1, cpu == 0 ? "7-9" : "garbage");
   machine.write("/sys/devices/system/node/online", "0-99999999\n");
-  EXPECT_EQ(topology_of(machine, range(0, 4)).text(), "1 socket, 1 NUMA node, 1 L3 cache");
+  EXPECT_EQ(topology_of(machine, cpu_range(0, 4)).text(), "1 socket, 1 NUMA node, 1 L3 cache");
 }
 
 }  // namespace

@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/cpu_topology.h"
 #include "base/system_files.h"
 #include "support/temp_dir.h"
 
@@ -63,5 +66,16 @@ class FakeMachine {
  private:
   testing::TempDir root_;
 };
+
+// [begin, end)
+inline std::vector<int> cpu_range(int begin, int end) {
+  std::vector<int> cpus(end - begin);
+  std::iota(cpus.begin(), cpus.end(), begin);
+  return cpus;
+}
+
+inline CpuTopology topology_of(const FakeMachine& machine, const std::vector<int>& cpus) {
+  return cpu_topology(machine.files(), cpus);
+}
 
 }  // namespace choral

@@ -3,21 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/cpu_topology.h"
 #include "base/fake_machine_test.h"
 
 namespace choral {
 namespace {
-
-std::vector<int> range(int begin, int end) {
-  std::vector<int> cpus(end - begin);
-  std::iota(cpus.begin(), cpus.end(), begin);
-  return cpus;
-}
-
-CpuTopology topology_of(const FakeMachine& machine, const std::vector<int>& cpus) { return cpu_topology(machine.files(), cpus); }
 
 // How many threads stand at each domain.
 std::vector<int> seats_of(const ThreadPlan& plan) {
@@ -32,7 +23,7 @@ std::vector<int> seats_of(const ThreadPlan& plan) {
 TEST(ThreadPlan, WithOneCacheLeavesThreadsWhereTheyAre) {
   const FakeMachine machine;
   machine.add_sockets(1, 1, 1);
-  EXPECT_EQ(ThreadPlan::on(topology_of(machine, range(0, 4)), 4).seats, ThreadPlan::anywhere(4).seats);
+  EXPECT_EQ(ThreadPlan::on(topology_of(machine, cpu_range(0, 4)), 4).seats, ThreadPlan::anywhere(4).seats);
   EXPECT_EQ(ThreadPlan::on({}, 1).seats, ThreadPlan::anywhere(1).seats);
   EXPECT_EQ(ThreadPlan::anywhere(0).seats.size(), 1U) << "the caller's";
 }
@@ -40,18 +31,18 @@ TEST(ThreadPlan, WithOneCacheLeavesThreadsWhereTheyAre) {
 TEST(ThreadPlan, SeatsAThreadForEachCoreAtItsCache) {
   const FakeMachine machine;
   machine.add_sockets(2, 3, 1);
-  const auto topology = topology_of(machine, range(0, 24));
+  const auto topology = topology_of(machine, cpu_range(0, 24));
   const auto plan = ThreadPlan::on(topology, 24);
   EXPECT_EQ(seats_of(plan), (std::vector<int>{4, 4, 4, 4, 4, 4}));
-  EXPECT_EQ(plan.seats.front().cpus, range(0, 4));
-  EXPECT_EQ(plan.seats.back().cpus, range(20, 24));
+  EXPECT_EQ(plan.seats.front().cpus, cpu_range(0, 4));
+  EXPECT_EQ(plan.seats.back().cpus, cpu_range(20, 24));
   EXPECT_EQ(seats_of(ThreadPlan::on(topology, 48)), (std::vector<int>{8, 8, 8, 8, 8, 8})) << "more than cores, if somebody wants";
 }
 
 TEST(ThreadPlan, LeavesFewerThreadsWhereTheSystemPutsThem) {
   const FakeMachine machine;
   machine.add_sockets(2, 3, 1);
-  EXPECT_EQ(ThreadPlan::on(topology_of(machine, range(0, 24)), 23).seats, ThreadPlan::anywhere(23).seats);
+  EXPECT_EQ(ThreadPlan::on(topology_of(machine, cpu_range(0, 24)), 23).seats, ThreadPlan::anywhere(23).seats);
 }
 
 // Caches of a node stand together whatever the CPUs' numbers are.
@@ -60,9 +51,9 @@ TEST(ThreadPlan, GoesNodeByNode) {
   machine.add_sockets(1, 4, 2);
   machine.write("/sys/devices/system/node/node0/cpulist", "0-3,8-11\n");
   machine.write("/sys/devices/system/node/node1/cpulist", "4-7,12-15\n");
-  const auto plan = ThreadPlan::on(topology_of(machine, range(0, 16)), 16);
-  EXPECT_EQ(plan.seats[4].cpus, range(8, 12));
-  EXPECT_EQ(plan.seats[8].cpus, range(4, 8));
+  const auto plan = ThreadPlan::on(topology_of(machine, cpu_range(0, 16)), 16);
+  EXPECT_EQ(plan.seats[4].cpus, cpu_range(8, 12));
+  EXPECT_EQ(plan.seats[8].cpus, cpu_range(4, 8));
 }
 
 TEST(ThreadPlan, HasASetWithHolesInItsSizes) {
@@ -78,7 +69,7 @@ TEST(ThreadPlan, SeatsThreadsAtSlowCoresOnlyWhenThereAreThreadsForThem) {
   const FakeMachine machine;
   machine.add_sockets(1, 3, 1);
   machine.write("/sys/devices/cpu_atom/cpus", "8-11\n");
-  const auto topology = topology_of(machine, range(0, 12));
+  const auto topology = topology_of(machine, cpu_range(0, 12));
   EXPECT_EQ(seats_of(ThreadPlan::on(topology, 8)), (std::vector<int>{4, 4}));
   EXPECT_EQ(seats_of(ThreadPlan::on(topology, 12)), (std::vector<int>{4, 4, 4}));
 }
@@ -86,11 +77,11 @@ TEST(ThreadPlan, SeatsThreadsAtSlowCoresOnlyWhenThereAreThreadsForThem) {
 TEST(ThreadPlan, HasAPartForEachNode) {
   const FakeMachine machine;
   machine.add_sockets(2, 3, 1);
-  const auto plan = ThreadPlan::on(topology_of(machine, range(0, 24)), 24);
+  const auto plan = ThreadPlan::on(topology_of(machine, cpu_range(0, 24)), 24);
   for (const int part : {0, 1}) {
     const auto own = plan.part(part, 2);
     EXPECT_EQ(seats_of(own), (std::vector<int>{4, 4, 4}));
-    EXPECT_EQ(own.seats.front().cpus, range(12 * part, 12 * part + 4));
+    EXPECT_EQ(own.seats.front().cpus, cpu_range(12 * part, 12 * part + 4));
   }
   const auto uneven = ThreadPlan::anywhere(7);
   EXPECT_EQ(uneven.part(0, 3).seats.size() + uneven.part(1, 3).seats.size() + uneven.part(2, 3).seats.size(), 7U);
