@@ -1,5 +1,6 @@
 #include "lora/joined_targets.h"
 
+#include <algorithm>
 #include <memory>
 
 namespace choral::lora {
