@@ -37,17 +37,21 @@ class ThreadPool::Team {
   ~Team();
 
   const ThreadPlan& plan() const { return plan_; }
-  // The task that its caller runs, from begin to end.
-  bool begin() { return !busy_.exchange(true, std::memory_order_acquire); }
+  enum class User : uint8_t { kNobody, kOwner, kGuest };
+  // Who has it: `user` from now on if it was nobody, until `run` ends.
+  User begin(User user) {
+    User before = User::kNobody;
+    user_.compare_exchange_strong(before, user, std::memory_order_acquire);
+    return before;
+  }
   void run(int64_t n, int64_t grain, const Body& body);
-  void end() { busy_.store(false, std::memory_order_release); }
 
  private:
   void run_worker(int thread);
   void help(int thread);
 
   const ThreadPlan plan_;
-  std::atomic<bool> busy_{false};
+  std::atomic<User> user_{User::kNobody};
   // Written by the caller while no task is open and nobody inside.
   struct alignas(64) Task {
     const Body* body = nullptr;
@@ -79,6 +83,15 @@ ThreadPool::Team::~Team() {
 }
 
 void ThreadPool::Team::run(int64_t n, int64_t grain, const Body& body) {
+  const struct Ended {
+    Team& team;
+    ~Ended() { team.user_.store(User::kNobody, std::memory_order_release); }
+  } ended{*this};
+  if (n <= 0) return;
+  if (board_.threads() == 1 || n <= grain) {
+    body(0, n, 0);
+    return;
+  }
   task_ = {&body, n, grain};
   board_.open(ceil_div(n, grain));
   help(0);
@@ -136,23 +149,21 @@ Status ThreadPool::start(const ThreadPlan& plan) {
 const ThreadPlan& ThreadPool::plan() const { return team_->plan(); }
 
 void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
-  const bool ran = try_parallel_for(n, grain, body);
-  CHORAL_CHECK(ran, "parallel_for while a task of this pool runs: its body calls, or a second thread (try_parallel_for asks)");
+  CHORAL_DCHECK(grain > 0, "a chunk has at least one row");
+  const auto before = team_->begin(Team::User::kOwner);
+  CHORAL_CHECK(before != Team::User::kOwner, "parallel_for while a task of this pool runs: its body calls, or a second thread");
+  if (before == Team::User::kNobody) {
+    team_->run(n, grain, body);
+  } else {
+    for (int64_t begin = 0; begin < n; begin += grain) body(begin, std::min(begin + grain, n), 0);
+  }
 }
 
 bool ThreadPool::try_parallel_for(int64_t n, int64_t grain, Body body) {
   CHORAL_DCHECK(grain > 0, "a chunk has at least one row");
-  if (!team_->begin()) return false;
-  const struct Ended {
-    Team& team;
-    ~Ended() { team.end(); }
-  } ended{*team_};
-  if (n > 0 && (size_ == 1 || n <= grain)) {
-    body(0, n, 0);
-  } else if (n > 0) {
-    team_->run(n, grain, body);
-  }
-  return true;
+  const bool began = team_->begin(Team::User::kGuest) == Team::User::kNobody;
+  if (began) team_->run(n, grain, body);
+  return began;
 }
 
 int ThreadPool::default_size() { return cpu_share().threads(); }

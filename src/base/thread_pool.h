@@ -4,8 +4,9 @@
 // Work is divided by output only, so results do not depend on the number of threads (invariant 1).
 // A worker joins a task when it gets to it: where somebody else has its CPU (an adapter being loaded, say), the caller does not
 // wait for it to come and find that nothing is left. Workers spin for a moment after each task and then sleep.
-// One task at a time, of one caller: a body that calls parallel_for, and a second thread that does so meanwhile, end the process.
-// A pool has one owner, whose thread calls, and whoever cannot know asks by try_parallel_for. No allocation per call.
+// One task at a time. A pool has one owner, whose thread calls parallel_for: a body that calls it again, and a second thread that
+// does so meanwhile, end the process. Whoever is not the owner (a plug-in's own thread) asks by try_parallel_for; while the pool
+// works for such a guest, the owner computes its tasks alone rather than wait. No allocation per call.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,8 @@ class ThreadPool {
   const ThreadPlan& plan() const;
   // What a body throws (memory that cannot be had) reaches the caller when all threads are out; the rest may be left undone.
   void parallel_for(int64_t n, int64_t grain, Body body);
-  // The same unless a task runs already, this thread's own or another's: then false, and nothing was called.
+  // The same for a guest, unless a task runs already, this thread's own or another's: then false, and nothing was called. A
+  // guest's body has no use for `thread`: the owner may be thread 0 beside it.
   bool try_parallel_for(int64_t n, int64_t grain, Body body);
 
   // A thread for each physical core this process may run on (SMT siblings share one multiplier) and has the time of: cpu_share.h.

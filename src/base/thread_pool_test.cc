@@ -121,6 +121,25 @@ TEST(ThreadPool, TryIsRefusedWhileATaskRuns) {
   }
 }
 
+TEST(ThreadPool, TheOwnerComputesAloneBesideAGuest) {
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    std::atomic<bool> guest_is_in{false}, owner_is_done{false};
+    std::thread guest([&] {
+      EXPECT_TRUE(pool.try_parallel_for(4, 1, [&](int64_t, int64_t, int) {
+        guest_is_in = true;
+        while (!owner_is_done) std::this_thread::yield();
+      }));
+    });
+    while (!guest_is_in) std::this_thread::yield();
+    std::vector<std::array<int64_t, 3>> calls;
+    pool.parallel_for(10, 4, [&](int64_t begin, int64_t end, int thread) { calls.push_back({begin, end, thread}); });
+    owner_is_done = true;
+    guest.join();
+    EXPECT_EQ(calls, (std::vector<std::array<int64_t, 3>>{{0, 4, 0}, {4, 8, 0}, {8, 10, 0}}));
+  }
+}
+
 TEST(ThreadPoolDeathTest, ABodyThatCallsEndsTheProcess) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const auto call_again = [](int threads, int64_t n) {
