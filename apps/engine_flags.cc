@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 #include <span>
 #include <utility>
 
@@ -20,6 +21,8 @@
 #include "base/printable.h"
 #include "base/system_error.h"
 #include "base/thread_affinity.h"
+#include "engine/ranks/following_rank.h"
+#include "engine/ranks/rank_link.h"
 #include "io/mapped_file.h"
 #include "progress.h"
 #include "quant/quant_config.h"
@@ -133,6 +136,8 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
       "--tensor-parallel-size", o.tensor_parallel_size,
       "ranks that divide the model, each with its part of the weights, the KV cache and the threads; answers are the same bits",
       "N");
+  option("--rank-timeout", o.rank_timeout_s,
+         "under mpirun: a process that says nothing for so long within a step is lost, and the model with it (60)", "SECONDS");
   option("-t,--threads", o.threads, "compute threads (one per physical core that the container grants time for)", "N");
   option("--cpu-list", flags.cpu_list, "run on these CPUs alone, e.g. 0-7,16 (all that the process may use)", "LIST");
   app.add_flag("--enable-prefix-caching,!--no-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
@@ -211,7 +216,16 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
   }
   CHORAL_RETURN_IF_ERROR(put_speculation(flags, options));
   CHORAL_RETURN_IF_ERROR(put_adapters(flags.adapters, options));
+  CHORAL_TRY(options.rank_link, engine::open_mpi_link());
   return options;
+}
+
+bool is_following() { return engine::mpi_rank() > 0; }
+
+Status follow(const EngineFlags& flags) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);  // the first says when it ends
+  CHORAL_TRY(auto options, engine_options(flags));
+  return engine::follow_first_rank(std::move(options));
 }
 
 Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags) {

@@ -198,6 +198,7 @@ Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts)
 }
 
 Status run(const GenerateFlags& flags) {
+  if (is_following()) return follow(flags.engine);
   std::vector<std::string> prompts = flags.prompts;
   if (!flags.prompt_file.empty()) {
     CHORAL_TRY(auto text, io::read_whole_file(flags.prompt_file, kMaxPromptBytes).while_("--file"));

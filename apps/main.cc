@@ -13,6 +13,7 @@
 #include "choral/llm.h"
 #include "command.h"
 #include "command_line.h"
+#include "engine/ranks/rank_link.h"
 #include "help_text.h"
 #include "output_file.h"
 #include "terminal_text.h"
@@ -98,6 +99,13 @@ void one_command_each(CLI::App& app) {
   for (auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) one_command_each(*sub);
 }
 
+// mpirun starts a program several times over, which few commands are made for.
+choral::Status check_processes(const std::string& command) {
+  if (choral::engine::mpi_ranks() <= 1 || command == "serve" || command == "generate" || command == "run-batch") return {};
+  return choral::unsupported(
+      "mpirun divides the model of `choral serve`, `generate` and `run-batch`; start `choral {}` by itself", command);
+}
+
 // What CLI11 writes: the help, the version.
 int print_wanted(const CLI::App& app, const CLI::Success& wanted) {
   std::ostringstream text;
@@ -155,6 +163,7 @@ int main(int argc, char** argv) {
     return choral::exit_code(choral::Code::kInvalidArgument);
   }
   print_notes(*line, used_command(app));
+  if (const choral::Status alone = check_processes(used_command(app).get_name()); !alone.ok()) return fail(alone);
   const choral::Status status = choral::or_out_of_memory("the command cannot go on", command.run);
   return status.ok() ? 0 : fail(status);
 }

@@ -68,6 +68,7 @@ struct BatchFileCloser {
 };
 
 Status run_batch(RunBatchFlags flags) {
+  if (is_following()) return follow(flags.engine);
   if (flags.input.empty() || flags.output.empty())
     return invalid_argument("--input-file and --output-file are needed: choral run-batch -i IN.jsonl -o OUT.jsonl --model MODEL");
   CHORAL_TRY(const auto interrupts, Interrupts::make());

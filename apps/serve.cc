@@ -47,6 +47,17 @@ class Ending {
     ++signals_;
     changed_.notify_all();
   }
+  // The model is of no more use.
+  void lose(const Status& why) {
+    const std::lock_guard lock(mutex_);
+    reason_ = why;
+    ++signals_;
+    changed_.notify_all();
+  }
+  Status reason() const {
+    const std::lock_guard lock(mutex_);
+    return reason_;
+  }
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return signals_ > 0; });
@@ -65,6 +76,7 @@ class Ending {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int signals_ = 0;
+  Status reason_;
 };
 
 // A name that is no pattern.
@@ -131,6 +143,7 @@ void say_who_answers(const std::vector<AdapterUse>& uses) {
 }
 
 Status run(ServeFlags flags) {
+  if (is_following()) return follow(flags.engine);
   raise_file_limit();
   const ServiceManager manager;
   CHORAL_TRY(const auto interrupts, Interrupts::make());
@@ -152,6 +165,7 @@ Status run(ServeFlags flags) {
   flags.server.follows_catalogue = true;
   flags.server.base_adapters = adapters_that_act(flags);
   const std::vector<AdapterUse> acting = flags.server.base_adapters;
+  Ending ending;                      // outlives the model, which may tell it
   std::unique_ptr<LLM> llm;           // outlives the server
   std::atomic<bool> hung_up = false;  // before there was a server to tell
   const Interrupts::Scope starting(*interrupts, {.call = {}, .hang_up = [&hung_up] { hung_up = true; }});
@@ -164,10 +178,10 @@ Status run(ServeFlags flags) {
   CHORAL_TRY(auto options, engine_options(flags.engine));
   options.adapter_generations = server->generations();
   options.adapter_places = server->places();
+  options.on_lost = [&ending](const Status& why) { ending.lose(why); };
   CHORAL_TRY(llm, load_llm(flags.engine, options));
   CHORAL_RETURN_IF_ERROR(server->attach(*llm, options));
 
-  Ending ending;
   const auto end = [&] {
     ending.signal();
     if (ending.is_urgent()) server->abort();
@@ -184,7 +198,7 @@ Status run(ServeFlags flags) {
   if (flags.unready_s > 0) ending.wait_on(flags.unready_s);
   if (!flags.engine.quiet) say("choral: ending: answers in flight have {:.0f} s; a second signal cuts them off\n", flags.drain_s);
   server->drain(std::chrono::milliseconds(ending.is_urgent() ? 0 : static_cast<int64_t>(flags.drain_s * 1000)));
-  return {};
+  return ending.reason();
 }
 
 void add_serve_flags(CLI::App& app, ServeFlags& flags) {

@@ -24,14 +24,14 @@ LAYERS = {
     "models": 6,
     "sched": 7,
     "engine": 8,
-    "requests": 9, "fetch": 9,
+    "requests": 9, "fetch": 9, "mpi": 9,
     "c_api": 10, "serve": 10, "tools": 10,
 }
 
 # What stands outside the table. "choral" is include/choral: headers of plain values are known everywhere, the engine's from there.
 PUBLIC_FROM = {"choral/status.h": "base", "choral/types.h": "base", "choral/plugin.h": "platform"}
 PLUGIN_HEADERS = {"choral/plugin.h"}
-OUTSIDE_LIBRARY = {"synthetic", "fetch", "tools", "serve"}
+OUTSIDE_LIBRARY = {"synthetic", "mpi", "fetch", "tools", "serve"}
 # The program and the examples are built on these folders; what decides and computes is reached through them.
 MAY_INCLUDE = {"apps": {"choral", "base", "io", "text", "quant", "lora", "engine", "requests", "serve", "tools"}, "examples": {"choral"}}
 

@@ -27,6 +27,9 @@
 
 namespace choral {
 
+namespace engine {
+class RankLink;
+}  // namespace engine
 namespace platform {
 class LayerOverrides;
 class Platform;
@@ -107,7 +110,10 @@ struct EngineOptions {
   int threads = 0;  // 0 = one per physical core
   // Ranks that divide the model, each with some rows of every matrix and threads of its own; answers are the same bits.
   int tensor_parallel_size = 1;
-  int max_model_len = 0;  // 0 = the model's
+  // Of a program that is one of several processes, each with a rank of its own, for the same programs as `platform`.
+  std::shared_ptr<engine::RankLink> rank_link = {};
+  double rank_timeout_s = 60;  // a process that says nothing for so long within a step is lost, and the model with it
+  int max_model_len = 0;       // 0 = the model's
   int max_num_seqs = 64;
   int max_num_batched_tokens = 1024;  // a step's budget: prompt chunks and decode rows together
   int64_t kv_cache_bytes = 0;         // 0 = by the machine's free memory; a summary says how it was found
@@ -141,12 +147,14 @@ struct EngineOptions {
   bool lora_bias = true;                   // adapters may bring biases (lora_bias, bias="all"); else those are refused
   int max_loras = 0;                       // most different adapters in one step, those of mixes too; 0 = no limit
   int max_cpu_loras = 0;                   // most adapters in memory, at least max_loras; 0 = as many as have room
-  bool fully_sharded_loras = false;        // refused: ranks are of one process and read the same A
+  bool fully_sharded_loras = false;        // refused: every rank computes with the whole of A
   int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
   std::shared_ptr<AdapterGenerations> adapter_generations = {};  // null: each name counts from 1 in each engine
   std::shared_ptr<const AdapterPlaces> adapter_places = {};      // null: names lie where adapter_root says
   int generations_alive = 1;  // of a name: its last ones can be asked for as NAME@GENERATION, beside the present one
   std::function<void(const LoadProgress&)> on_progress = {};
+  // The model cannot compute any more: a process that has a rank of it is lost. Called once; every request fails from then on.
+  std::function<void(const Status&)> on_lost = {};
 };
 
 enum class AdapterState { kOnDisk, kLoading, kResident, kFailed };
@@ -229,6 +237,7 @@ struct ModelInfo {
   int vocab_size = 0;
   std::optional<int32_t> bos_token_id;  // which begins a text, where the tokenizer says so
   std::vector<int32_t> eos_token_ids;   // each of them ends an answer
+  int ranks = 1;                        // that divide it (EngineOptions::tensor_parallel_size)
   int threads = 0;
   std::string cpu_level;
   std::string kv_cache_dtype;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/assembled_engine_test.h"
-#include "engine/step_bytes_test.h"
+#include "engine/ranks/step_bytes.h"
 
 namespace choral::engine {
 

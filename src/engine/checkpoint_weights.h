@@ -25,8 +25,12 @@ class CheckpointWeights : public quant::WeightSource {
   void ignore(const std::string& beginning) override { ignored_.push_back(beginning); }
   std::shared_ptr<const io::Checkpoint> checkpoint() const override { return checkpoint_; }
 
-  // What another source of the same checkpoint gave counts as given by this one.
-  void add_taken(const CheckpointWeights& other) { taken_.insert(other.taken_.begin(), other.taken_.end()); }
+  // What was taken, by name.
+  const std::map<std::string, Sha256Digest>& taken() const { return taken_; }
+  // What another source of the same checkpoint gave counts as given by this one. False: it is another tensor there.
+  bool add_taken(const std::string& name, const Sha256Digest& digest) {
+    return taken_.try_emplace(name, digest).first->second == digest;
+  }
   // Tensors of the file that no layer took or ignored; sorted.
   std::vector<std::string> untaken() const;
   // SHA-256 in hex over the tensors that were taken: their names, types, shapes, and bytes from all over each, which are all of a

@@ -11,6 +11,8 @@
 #include "base/system_error.h"
 #include "engine/engine_core.h"
 #include "engine/options_check.h"
+#include "engine/ranks/following_rank.h"
+#include "engine/ranks/leading_executor.h"
 #include "engine/ranks/ranks_executor.h"
 #include "engine/request_reader.h"
 #include "engine/sampling_check.h"
@@ -226,6 +228,7 @@ Status check_can_use_drafts(const ExecutorFacts& facts) {
 
 Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   auto engine = std::make_unique<Engine>();
+  if (options.rank_link != nullptr) CHORAL_RETURN_IF_ERROR(take_ranks_of_link(options));
   CHORAL_RETURN_IF_ERROR(check_options(options));
   CHORAL_RETURN_IF_ERROR(check_adapter_root(options.adapter_root));
   CHORAL_RETURN_IF_ERROR(parse_weight_request(options.dtype, options.activations).status());  // before any file is opened
@@ -239,6 +242,7 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
   engine->files_.location.gguf.reset();  // all is read, and its vocabulary is large
   const ExecutorFacts& facts = executor->facts();
   engine->describe(facts);
+  engine->info_.ranks = options.tensor_parallel_size;
   std::unique_ptr<DraftModel> draft_model;
   if (draft) {
     CHORAL_RETURN_IF_ERROR(check_can_use_drafts(facts).while_(fmt::format("--draft-model {}", speculation.draft_model)));
@@ -293,6 +297,10 @@ Result<std::unique_ptr<LLM>> Engine::load(EngineOptions options) {
 
 Result<std::unique_ptr<Executor>> Engine::load_executor(EngineOptions& options, const LoadedDraft* draft) const {
   const DraftMemory beside = draft != nullptr ? draft->memory : DraftMemory();
+  if (options.rank_link != nullptr) {
+    CHORAL_TRY(auto first, LeadingExecutor::load(options, files_, beside));
+    return std::unique_ptr<Executor>(std::move(first));
+  }
   if (options.tensor_parallel_size > 1) {
     CHORAL_TRY(auto ranks, RanksExecutor::load(options, files_, beside));
     return std::unique_ptr<Executor>(std::move(ranks));

@@ -29,6 +29,23 @@ std::vector<float> join_bias(const Parts& parts, int64_t outputs) {
   return joined;
 }
 
+// Columns of `outputs` that no part holds.
+std::vector<HeldColumns> not_held(const Parts& parts, int64_t outputs) {
+  std::vector<HeldColumns> held, missing;
+  for (const LoRATarget* part : parts) held.insert(held.end(), part->held.begin(), part->held.end());
+  std::sort(held.begin(), held.end(), [](const auto& a, const auto& b) { return a.of < b.of; });
+  int64_t end = 0;
+  const auto miss_until = [&](int64_t next) {
+    if (next > end) missing.push_back({end, 0, next - end});
+  };
+  for (const auto& [of, at, count] : held) {
+    miss_until(of);
+    end = std::max(end, of + count);
+  }
+  miss_until(outputs);
+  return missing;
+}
+
 }  // namespace
 
 std::vector<LoRATarget> join_targets(std::span<const std::span<const LoRATarget>> ranks) {
@@ -39,6 +56,7 @@ std::vector<LoRATarget> join_targets(std::span<const std::span<const LoRATarget>
     target.held.clear();
     Parts parts;
     for (const auto& rank : ranks) parts.push_back(&rank[i]);
+    target.elsewhere = not_held(parts, target.out());
     const auto bias = std::make_shared<const std::vector<float>>(join_bias(parts, target.out()));
     target.base_bias = [bias] { return std::span<const float>(*bias); };
     target.base_row = [parts = std::move(parts)](int64_t row, std::span<float> out) { return read_row(parts, row, out); };

@@ -9,7 +9,8 @@
 
 namespace choral::lora {
 
-// `ranks`: the targets of each, alike but for what is held; they outlive what is returned, whose weights are there.
+// `ranks`: the targets of each that this process has, alike but for what is held; they outlive what is returned, whose weights
+// are there. What none of them holds is LoRATarget::elsewhere.
 std::vector<LoRATarget> join_targets(std::span<const std::span<const LoRATarget>> ranks);
 
 }  // namespace choral::lora

@@ -65,8 +65,8 @@ Status LoRAConfig::validate() const {
   }
   if (fully_sharded_loras) {
     problems.add(unsupported(
-        "fully_sharded_loras (--fully-sharded-loras) is set: ranks are of one process, where an adapter's A is in memory "
-        "once and all of them read it; leave it out"));
+        "fully_sharded_loras (--fully-sharded-loras) is set: every rank computes with the whole of an adapter's A, which is "
+        "small; leave it out"));
   }
   for (const double factor : long_lora_scaling_factors) {
     if (!std::isfinite(factor) || factor < 1.0) {

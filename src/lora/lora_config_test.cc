@@ -66,7 +66,7 @@ TEST(LoRAConfig, NothingIsShardedInOneProcess) {
   LoRAConfig config;
   config.fully_sharded_loras = true;
   EXPECT_EQ(config.validate().code(), Code::kUnsupported);
-  EXPECT_THAT(config.validate().message(), AllOf(HasSubstr("fully_sharded_loras"), HasSubstr("of one process")));
+  EXPECT_THAT(config.validate().message(), AllOf(HasSubstr("fully_sharded_loras"), HasSubstr("the whole of an adapter's A")));
 }
 
 TEST(LoRAConfig, TokensOfAnAdaptersOwn) {

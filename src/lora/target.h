@@ -3,6 +3,7 @@
 // Plain values; the base-weight reader is valid as long as the model.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -37,6 +38,9 @@ struct LoRATarget {
   std::string name;  // "model.layers.0.self_attn.qkv_proj": how messages and already-fused files call the whole
   std::vector<TargetMember> members = {};
   std::vector<HeldColumns> held = {};  // ascending; empty: this process has all of the layer
+  // Of a layer that ranks divide, as adapters see the whole: columns that no rank of this process has, ascending. base_row() has
+  // none of their rows, base_bias() zeros, and what is packed for them is not used.
+  std::vector<HeldColumns> elsewhere = {};
   std::string name_in_5 = {};  // what stands for `name` in renamed_in_5(), where transformers 5 calls it otherwise than that says
   std::string tied_to = {};    // a head that is the embedding of this name, seen from the other side
   int64_t in = 0;              // a norm's size; an embedding's vocabulary stands in members[0].out and its width here
@@ -56,6 +60,10 @@ struct LoRATarget {
   // empty while the base's weights are not there. [out]
   std::function<std::span<const float>()> selection_bias = {};
 
+  bool has_row(int64_t row) const {
+    return std::none_of(elsewhere.begin(), elsewhere.end(),
+                        [&](const HeldColumns& part) { return row >= part.of && row < part.of + part.count; });
+  }
   int64_t out() const {
     int64_t total = 0;
     for (const auto& member : members) total += member.out;

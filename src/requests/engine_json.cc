@@ -110,9 +110,9 @@ constexpr std::array kOptions{
     Field<EngineOptions>{"adapters", {}, read_specs<&EngineOptions::adapters>},
     Field<EngineOptions>{"draft_adapters", {}, read_specs<&EngineOptions::draft_adapters>},
 };
-// layer_overrides, platform, adapter_generations, adapter_places, on_progress; kv_event_batches, which only
-// LLM::next_kv_events() empties
-constexpr size_t kNotFromJson = 6;
+// layer_overrides, platform, rank_link and its rank_timeout_s, adapter_generations, adapter_places, on_progress, on_lost;
+// kv_event_batches, which only LLM::next_kv_events() empties
+constexpr size_t kNotFromJson = 9;
 static_assert(kOptions.size() + kNotFromJson == member_count<EngineOptions>(), "a member of EngineOptions is missing");
 #undef CHORAL_OPTION
 #undef CHORAL_FIELD

@@ -1,5 +1,6 @@
 // A model that ranks divide gives the bits of one that is whole: every family, with every adapter that there is for it and all of
-// them in one batch, every kind of adapter, and weights in every scheme that is made while loading.
+// them in one batch, every kind of adapter, and weights in every scheme that is made while loading. Ranks are of one process or,
+// played by threads, processes that see each other's messages alone.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <set>
 
 #include "choral/llm.h"
+#include "engine/ranks/processes_test.h"
 #include "golden/golden.h"
 #include "golden/kinds.h"
 #include "support/temp_dir.h"
@@ -85,10 +87,21 @@ void check_ranks(const std::string& model, const std::vector<AdapterSpec>& adapt
                  Change change) {
   std::set<std::string> names;
   for (const auto& adapter : adapters) names.insert(adapter.name);
-  const auto answers = [&](int count) {
+  const auto with_adapters = [&](int count) {
     EngineOptions options = options_of(model, count);
     options.adapters = adapters;
     change(options);
+    return options;
+  };
+  const auto by_processes = [&](int count) {
+    EngineOptions options = with_adapters(1);
+    options.threads = 1;
+    engine::Processes all(std::vector<EngineOptions>(static_cast<size_t>(count), options));
+    EXPECT_TRUE(all.status().ok()) << all.status().to_string();
+    return all.llm() != nullptr ? all.llm()->generate(requests_for(names)) : std::vector<RequestOutput>();
+  };
+  const auto answers = [&](int count) {
+    EngineOptions options = with_adapters(count);
     auto llm = LLM::load(options);
     EXPECT_TRUE(llm.ok()) << llm.status().to_string();
     return llm.ok() ? (*llm)->generate(requests_for(names)) : std::vector<RequestOutput>();
@@ -97,6 +110,9 @@ void check_ranks(const std::string& model, const std::vector<AdapterSpec>& adapt
   for (const int count : ranks) {
     SCOPED_TRACE(fmt::format("{} ranks", count));
     expect_same_bits(answers(count), whole);
+    if (::testing::Test::HasFailure()) return;
+    SCOPED_TRACE("as processes");
+    expect_same_bits(by_processes(count), whole);
   }
 }
 

@@ -9,26 +9,11 @@
 #include "base/thread_plan.h"
 #include "engine/checkpoint_weights.h"
 #include "engine/executor_facts.h"
-#include "engine/layer_forms.h"
+#include "engine/ranks/rank_places.h"
 #include "lora/joined_targets.h"
 #include "platform/host_view.h"
 
 namespace choral::engine {
-namespace {
-
-// A rank's cache has the places that the plan gives its layers, which the scheduler deals in for all ranks.
-Status check_places(const Worker& worker, const EngineOptions& options, const KvPlan& plan) {
-  const ModelSizes own = worker.sizes(options);
-  const auto places =
-      kv_groups_of(own.layers, worker.kv_dtype(), options.max_model_len > 0 ? options.max_model_len : own.positions);
-  if (places.parts == plan.groups.parts && places.windows == plan.groups.windows) return {};
-  return unsupported(
-      "--tensor-parallel-size {}: layers of this model keep keys of unlike sizes, which do not divide alike; choose another size",
-      options.tensor_parallel_size);
-}
-
-}  // namespace
-
 // What ranks load from. Each reads the files through a source of its own.
 class RanksExecutor::Loading {
  public:
@@ -123,7 +108,7 @@ Result<std::unique_ptr<RanksExecutor>> RanksExecutor::load(EngineOptions& option
   }));
   for (int r = 1; r < count; ++r) {
     worker(r)->leave_answers();
-    loading.weights(0).add_taken(loading.weights(r));
+    for (const auto& [name, digest] : loading.weights(r).taken()) loading.weights(0).add_taken(name, digest);
   }
   CHORAL_RETURN_IF_ERROR(check_untaken(loading.weights(0).untaken(), config, loading.notes()));
   made->describe(loading);

@@ -37,11 +37,16 @@ Result<std::vector<float>> dora_factors(ThreadPool& pool, CpuLevel level, const 
     for (int64_t first = begin; first < end; first += kRowsPerTile) {
       const MatrixView<float> rows(tile.data(), std::min(kRowsPerTile, end - first), in);
       for (int64_t r = 0; r < rows.rows; ++r) {
-        found[first + r].read = target.base_row(first_row + first + r, rows.row_span(r));
+        const int64_t row = first_row + first + r;
+        if (target.has_row(row)) found[first + r].read = target.base_row(row, rows.row_span(r));
       }
       delta.compute_delta_weight(level, first, rows);
       for (int64_t r = 0; r < rows.rows; ++r) {
         const auto j = static_cast<size_t>(first + r);
+        if (!target.has_row(first_row + first + r)) {
+          found[j].length = found[j].factor = 1;  // another process' row, which computes with its own factor
+          continue;
+        }
         found[j].length = length_of(rows.row_span(r));
         found[j].factor = static_cast<float>(magnitude.as<float>()[j] / found[j].length);
       }

@@ -40,6 +40,7 @@ Status check_frozen_copy(ThreadPool& pool, const LoRATarget& target, const std::
   pool.parallel_for(copy.rows(), kRowsPerChunk, [&](int64_t begin, int64_t end, int) {
     std::vector<float> own(cols), base(cols);
     for (int64_t r = begin; r < end; ++r) {
+      if (!target.has_row(first_row + r)) continue;  // another process looks at it
       kernels::dequantise_row(copy.dtype, copy.row(r), copy.cols(), own.data());
       read[r] = target.base_row(first_row + r, base);
       lengths[r] = std::max(length_of(own), length_of(base));
@@ -293,6 +294,7 @@ class ModulePacker {
     ctx_->kernel.pool.parallel_for(weight.rows(), kRowsPerChunk, [&](int64_t begin, int64_t end, int) {
       std::vector<float> own(weight.cols()), base(own.size());
       for (int64_t r = begin; r < end && same; ++r) {
+        if (!target_.has_row(r)) continue;
         kernels::dequantise_row(weight.dtype, weight.row(r), weight.cols(), own.data());
         if (!target_.base_row(r, base).ok() || own != base) same = false;
       }
@@ -392,8 +394,10 @@ Result<int64_t> PackedAdapter::packed_bytes(const LoRAModel& model, std::span<co
 }
 
 Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform::Context& ctx, const LoRAModel& model,
-                                                                 std::span<const LoRATarget> targets, const LoRAConfig& config) {
+                                                                 std::span<const LoRATarget> targets, const LoRAConfig& config,
+                                                                 std::optional<AdapterSource> source) {
   std::shared_ptr<PackedAdapter> adapter(new PackedAdapter());
+  adapter->source_ = std::move(source);
   ThreadPool& pool = ctx.kernel.pool;
   adapter->digest_ = model.digest(pool);
   adapter->rank_ = model.rank();

@@ -14,6 +14,7 @@
 #include "kernels/gemm/packed_matrix.h"
 #include "kernels/lora/lora_matrix.h"
 #include "lora/lora_config.h"
+#include "lora/peft/adapter_source.h"
 #include "lora/peft/lora_model.h"
 #include "lora/target.h"
 #include "platform/context.h"
@@ -52,9 +53,10 @@ struct PackedModule {
 class PackedAdapter {
  public:
   // Packs `model` for the targets it was checked against, in host memory: `ctx` is one of the CPU, whose threads are used. The
-  // model is not kept.
+  // model is not kept; `source` is, where it was read from.
   static Result<std::shared_ptr<const PackedAdapter>> pack(const platform::Context& ctx, const LoRAModel& model,
-                                                           std::span<const LoRATarget> targets, const LoRAConfig& config);
+                                                           std::span<const LoRATarget> targets, const LoRAConfig& config,
+                                                           std::optional<AdapterSource> source = {});
 
   // size_bytes() of what pack() makes of `model`, which may be one of shapes alone (read_adapter_shapes): nothing is packed and
   // no value read.
@@ -67,6 +69,8 @@ class PackedAdapter {
   }
   // Asks memory for what module(index) will show, if there is such a target.
   void prefetch_module(int index) const;
+  // Where other processes find it that compute with it too.
+  const std::optional<AdapterSource>& source() const { return source_; }
   const Sha256Digest& digest() const { return digest_; }
   int64_t rank() const { return rank_; }
   int64_t size_bytes() const { return size_bytes_; }
@@ -88,6 +92,7 @@ class PackedAdapter {
   AlignedBuffer panels_;                      // of all modules' deltas, in the order in which a step reads them
   size_t targets_ = 0;                        // of the model
   std::vector<std::unique_ptr<Page>> pages_;  // of targets in their order; null: the adapter touches none of them
+  std::optional<AdapterSource> source_;
   Sha256Digest digest_{};
   int64_t rank_ = 0;
   int64_t size_bytes_ = 0;

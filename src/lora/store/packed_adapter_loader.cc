@@ -54,7 +54,7 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const Ada
   CHORAL_TRY(const auto file, source.read_file(options_.limits, memory_));
   CHORAL_TRY(const auto model, LoRAModel::from_adapter_file(file, peft, targets_, options_));
   CHORAL_RETURN_IF_ERROR(measure(model).status());  // the file may be another by now
-  CHORAL_TRY(auto packed, PackedAdapter::pack(ctx_, model, targets_, options_.config));
+  CHORAL_TRY(auto packed, PackedAdapter::pack(ctx_, model, targets_, options_.config, source));
   // A layer that its file has as a whole was taken to be the base's, which only its values tell.
   CHORAL_RETURN_IF_ERROR(check_budget(packed->size_bytes()));
   return packed;

@@ -54,7 +54,8 @@ Json vllm_config(const Service& service, const LLM& llm) {
   const int64_t most = limits.most_at_once > 0 ? limits.most_at_once : std::numeric_limits<int32_t>::max();
   return {{"model_config", {{"model", service.base_names().front()}, {"max_model_len", llm.info().max_model_len}}},
           {"lora_config", {{"max_lora_rank", limits.most_rank}, {"max_loras", most}}},
-          {"parallel_config", {{"tensor_parallel_size", 1}, {"pipeline_parallel_size", 1}, {"data_parallel_size", 1}}}};
+          {"parallel_config",
+           {{"tensor_parallel_size", llm.info().ranks}, {"pipeline_parallel_size", 1}, {"data_parallel_size", 1}}}};
 }
 
 }  // namespace

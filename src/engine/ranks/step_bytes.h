@@ -1,8 +1,10 @@
-// StepInput and StepOutput as bytes and back, to show that they hold all there is to say. The fields are listed once for both
-// directions; reading stops at the end of the bytes, whatever they say. Tests only.
+// What crosses between ranks that are processes, as bytes and back: steps, requests, and what they say while they load. The
+// fields of a record are listed once for both directions; reading stops at the end of the bytes, whatever they say. Both ends are
+// one program on machines of one kind: numbers stand as they are in memory.
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -18,11 +20,12 @@ concept PlainBytes = std::is_trivially_copyable_v<T>;
 
 class StepWriter {
  public:
+  // Appends to `bytes`, whose memory is used again.
+  explicit StepWriter(std::string& bytes) : bytes_(bytes) {}
   template <class... Fields>
   void operator()(const Fields&... values) {
     (put(values), ...);
   }
-  const std::string& bytes() const { return bytes_; }
 
  private:
   template <PlainBytes T>
@@ -36,7 +39,11 @@ class StepWriter {
   template <class T>
   void put(const std::vector<T>& list) {
     put(list.size());
-    for (const T& value : list) put(value);
+    if constexpr (PlainBytes<T>) {
+      bytes_.append(reinterpret_cast<const char*>(list.data()), list.size() * sizeof(T));
+    } else {
+      for (const T& value : list) put(value);
+    }
   }
   template <class T>
   void put(const SharedList<T>& list) {
@@ -51,7 +58,7 @@ class StepWriter {
     fields(*this, record);
   }
 
-  std::string bytes_;
+  std::string& bytes_;
 };
 
 class StepReader {
@@ -85,7 +92,13 @@ class StepReader {
     size_t count = 0;
     get(count);
     list.clear();
-    for (; count > 0 && !failed_; --count) get(list.emplace_back());  // each takes a byte at least
+    if constexpr (PlainBytes<T>) {
+      const auto bytes = take(count <= left_.size() / sizeof(T) ? count * sizeof(T) : SIZE_MAX);
+      list.resize(bytes.size() / sizeof(T));
+      if (!list.empty()) std::memcpy(list.data(), bytes.data(), bytes.size());
+    } else {
+      for (; count > 0 && !failed_; --count) get(list.emplace_back());  // each takes a byte at least
+    }
   }
   template <class T>
   void get(SharedList<T>& list) {
@@ -128,18 +141,19 @@ void fields(auto& io, RecordOf<StepOutput> auto& r) {
   io(r.items, r.tokens, r.top, r.prompt_logprobs, r.row_logits, r.embeddings, r.host_copies, r.host_copied_bytes);
 }
 
-template <class Record>
-std::string to_bytes(const Record& record) {
-  StepWriter writer;
-  writer(record);
-  return writer.bytes();
+template <class... Records>
+std::string to_bytes(const Records&... records) {
+  std::string bytes;
+  StepWriter writer(bytes);
+  writer(records...);
+  return bytes;
 }
 
 // False when the bytes end too early or too late.
-template <class Record>
-bool from_bytes(std::string_view bytes, Record& record) {
+template <class... Records>
+bool from_bytes(std::string_view bytes, Records&... records) {
   StepReader reader(bytes);
-  reader(record);
+  reader(records...);
   return reader.ended_well();
 }
 
