@@ -153,14 +153,14 @@ class RanksTest(program.ProgramTest):
             self.expect_end(server)
 
     def test_a_rank_that_stops(self):
-        with Server(2, "--rank-timeout", "1") as server:
+        with Server(2, "--rank-timeout", "5") as server:
             self.assertTrue(server.ask(max_tokens=3))
             os.kill(server.rank(1), signal.SIGSTOP)
             with self.assertRaises(urllib.error.HTTPError) as raised:
                 server.ask(max_tokens=3)
             self.assertEqual(raised.exception.code, 503)
             self.assertIn("rank 1", json.load(raised.exception)["error"]["message"])
-            server.wait_for("has said nothing for 1 s (--rank-timeout)")
+            server.wait_for("has said nothing for 5 s (--rank-timeout)")
             os.kill(server.rank(1), signal.SIGCONT)  # who is stopped takes no leave either
             self.expect_end(server)
 

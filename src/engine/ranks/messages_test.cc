@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "engine/model_loader.h"
 #include "engine/ranks/message_collective.h"
 #include "engine/ranks/processes_test.h"
 #include "engine/tiny_model_test.h"
@@ -142,7 +143,7 @@ TEST(ProcessesTest, SayWhatAllOfThemHave) {
 
 // docs/design/ranks.md: what a step of one row sends.
 TEST(ProcessesTest, SendWhatTheFormulaSays) {
-  constexpr int kRanks = 3;
+  constexpr int kRanks = 2;
   Processes all(std::vector<EngineOptions>(kRanks, tiny_options()));
   ASSERT_TRUE(all.status().ok()) << all.status().message();
   const auto floats_of = [&](int tokens) {
@@ -150,8 +151,9 @@ TEST(ProcessesTest, SendWhatTheFormulaSays) {
     EXPECT_TRUE(all.llm()->generate({greedy_request(random_prompt(8, 1), tokens)}).at(0).status.ok());
     return all.floats() - before;
   };
-  const io::ConfigMap config = open_model_config(tiny_options())->config;
-  const auto number = [&](const char* key) { return *config.get_int_or(key, 0); };
+  const auto files = open_model_config(tiny_options());
+  ASSERT_TRUE(files.ok());
+  const auto number = [&](const char* key) { return *files->config.get_int_or(key, 0); };
   const int64_t heads = number("num_attention_heads") * number("head_dim");
   const int64_t layer = heads + 2 * number("hidden_size") + number("intermediate_size");
   const int64_t step = number("num_hidden_layers") * layer + number("hidden_size") + all.llm()->info().vocab_size;
