@@ -19,8 +19,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   target_compile_options(choral_flags INTERFACE -Wno-restrict)  # false alarms of std::string's operator+ (GCC bug 105651)
 endif()
 target_include_directories(choral_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-# Highway levels built: baseline, SSE4, AVX2, AVX-512.
-target_compile_definitions(choral_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL)")
+# Highway levels built: baseline, SSE4, AVX2, AVX-512; NEON alone elsewhere, for the kernels keep vectors in arrays, which SVE cannot.
+if(CHORAL_X86)
+  target_compile_definitions(choral_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL)")
+else()
+  target_compile_definitions(choral_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
+endif()
 
 # What a build gives away when a bound is wrong after all: buffers checked by the compiler and libc, canaries, no writable table of
 # functions, an address that changes with each start, marked targets of jumps. Sanitizers check more, and a debug build can't.

@@ -2,7 +2,7 @@
 #   src/kernels/**.cc except *_test.cc and *_bench.cc -> target choral_kernels;
 #   *_test.cc -> one test program choral_kernels_test; *_bench.cc -> choral_kernels_bench.
 # DEPS are folders of src/, LIBS anything else. Files whose path matches APART are compiled by
-# themselves, ALONE all of them. The order of layers is checked by tests/check_layers.py.
+# themselves, ALONE all of them; those that match EXCEPT are not compiled. The order of layers is checked by tests/check_layers.py.
 find_package(Threads REQUIRED)
 if(CHORAL_BUILD_TESTS)
   find_package(GTest REQUIRED)
@@ -34,8 +34,11 @@ function(choral_unite target)
 endfunction()
 
 function(choral_library name)
-  cmake_parse_arguments(ARG "ALONE" "" "APART;DEPS;LIBS;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "EXCEPT" "APART;DEPS;LIBS;TEST_LIBS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  if(ARG_EXCEPT)
+    list(FILTER all EXCLUDE REGEX "${ARG_EXCEPT}")
+  endif()
   set(tests ${all})
   set(benches ${all})
   set(sources ${all})

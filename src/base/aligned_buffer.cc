@@ -1,17 +1,24 @@
 #include "base/aligned_buffer.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <limits>
 
+#include "base/checked_math.h"
 #include "base/free_memory.h"
 #include "base/size_text.h"
 
 namespace choral {
 namespace {
-constexpr size_t kPageBytes = 4096;
 constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+size_t page_bytes() {
+  static const auto bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 }  // namespace
 
 void AlignedBuffer::Unmap::operator()(std::byte* p) const { ::munmap(p, mapped_bytes); }
@@ -19,7 +26,7 @@ void AlignedBuffer::Unmap::operator()(std::byte* p) const { ::munmap(p, mapped_b
 Result<AlignedBuffer> AlignedBuffer::allocate(size_t size_bytes) {
   if (size_bytes == 0) return AlignedBuffer();
   if (size_bytes > std::numeric_limits<size_t>::max() / 2) return too_large("cannot allocate {} bytes", size_bytes);
-  const size_t mapped = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const size_t mapped = round_up(size_bytes, page_bytes());
   // Only whole, aligned huge pages can be had, so a large buffer begins with one: more is mapped and what stands over given back.
   const size_t slack = mapped >= kHugePageBytes ? kHugePageBytes : 0;
   void* p = ::mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,14 +1,19 @@
 #include "base/cpu_features.h"
 
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace choral {
+
+#if defined(__x86_64__)
+
 namespace {
 
 // What the system must keep of a process's registers for the feature to work.
@@ -36,15 +41,6 @@ constexpr std::array kFeatures{
     Feature{"avx512vnni", 7, 0, kEcx, 11, State::kAvx512}, Feature{"amx-tile", 7, 0, kEdx, 24, State::kAmx},
     Feature{"amx-int8", 7, 0, kEdx, 25, State::kAmx},      Feature{"amx-bf16", 7, 0, kEdx, 22, State::kAmx},
 };
-
-using Names = std::span<const std::string_view>;
-// Highway's target of the level asks for pclmul and aes too, avx2 of g++ for popcnt.
-constexpr std::array<std::string_view, 13> kAvx2{"sse2", "ssse3", "sse4.1", "sse4.2", "popcnt", "pclmul", "aes",
-                                                 "avx",  "avx2",  "bmi",    "bmi2",   "fma",    "f16c"};
-constexpr std::array<std::string_view, 5> kAvx512{"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"};
-constexpr std::array<std::string_view, 1> kVnni{"avx512vnni"};
-constexpr std::array<std::string_view, 3> kAmx{"amx-tile", "amx-int8", "amx-bf16"};
-constexpr std::array<Names, 5> kOfLevel{Names(), kAvx2, kAvx512, kVnni, kAmx};
 
 // What the system saves: the register XCR0; nothing where programs cannot ask.
 uint64_t saved_states() {
@@ -77,8 +73,6 @@ bool is_saved(State state) {
 
 }  // namespace
 
-Names features_of(CpuLevel level) { return kOfLevel.at(static_cast<size_t>(level)); }
-
 bool cpu_has(std::string_view feature) {
   const auto* const found = std::find_if(kFeatures.begin(), kFeatures.end(), [&](const Feature& f) { return f.name == feature; });
   if (found == kFeatures.end()) return false;
@@ -87,6 +81,27 @@ bool cpu_has(std::string_view feature) {
   if (__get_cpuid_count(found->leaf, found->subleaf, &eax, &ebx, &ecx, &edx) == 0) return false;
   return (registers.at(found->in) >> found->bit & 1U) != 0 && is_saved(found->state);
 }
+
+#else
+
+bool cpu_has(std::string_view) { return false; }
+
+#endif
+
+namespace {
+
+using Names = std::span<const std::string_view>;
+// Highway's target of the level asks for pclmul and aes too, avx2 of g++ for popcnt.
+constexpr std::array<std::string_view, 13> kAvx2{"sse2", "ssse3", "sse4.1", "sse4.2", "popcnt", "pclmul", "aes",
+                                                 "avx",  "avx2",  "bmi",    "bmi2",   "fma",    "f16c"};
+constexpr std::array<std::string_view, 5> kAvx512{"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"};
+constexpr std::array<std::string_view, 1> kVnni{"avx512vnni"};
+constexpr std::array<std::string_view, 3> kAmx{"amx-tile", "amx-int8", "amx-bf16"};
+constexpr std::array<Names, 5> kOfLevel{Names(), kAvx2, kAvx512, kVnni, kAmx};
+
+}  // namespace
+
+Names features_of(CpuLevel level) { return kOfLevel.at(static_cast<size_t>(level)); }
 
 CpuLevel level_with(FunctionRef<bool(std::string_view)> has) {
   CpuLevel level = CpuLevel::kBase;

@@ -1,6 +1,7 @@
-// What this CPU can do, in steps that kernels are written for. Found once by CPUID (cpu_features.h has each level's list),
-// capped by CHORAL_CPU_LEVEL=base|avx2|avx512|vnni|amx. Each level includes the ones before it.
-// Kernels are given the level in their Context, so element-wise (kernels/highway_level.h) and hand-written ones use the same.
+// What this CPU can do, in steps that kernels are written for: of x86, and base for any other. Found once by CPUID
+// (cpu_features.h has each level's list), capped by CHORAL_CPU_LEVEL=base|avx2|avx512|vnni|amx. Each level includes the ones
+// before it. Kernels are given the level in their Context, so element-wise (kernels/highway_level.h) and hand-written ones use
+// the same.
 #pragma once
 
 #include <string_view>
@@ -11,7 +12,7 @@
 namespace choral {
 
 enum class CpuLevel {
-  kBase,    // any x86-64; every kernel has a form for it, Highway's use SSE4 where the machine has it
+  kBase,    // any CPU; every kernel has a form for it, Highway's use SSE4 or NEON where the machine has it
   kAvx2,    // AVX2 + FMA + F16C + BMI2
   kAvx512,  // AVX-512 F/BW/CD/DQ/VL
   kVnni,    // + AVX512_VNNI

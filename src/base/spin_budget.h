@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "base/cpu_pause.h"
+
 namespace choral {
 
 class SpinBudget {
@@ -46,7 +48,7 @@ class SpinBudget {
   static bool looks(const IsOver& is_over) {
     for (int i = 0; i < kLooks; ++i) {
       if (is_over()) return true;
-      __builtin_ia32_pause();
+      cpu_pause();
     }
     return false;
   }

@@ -1,7 +1,7 @@
 #include "kernels/gemm/gemm_float.h"
 
 #include "kernels/gemm/gemm_float_blocking.h"
-#include "kernels/x86/gemm_float_amx.h"
+#include "kernels/gemm/tile_product.h"
 
 namespace choral::kernels {
 namespace {
@@ -19,12 +19,16 @@ class FloatMatrix final : public PackedMatrix {
     }
   }
   std::string kernel_name(CpuLevel level) const override {
-    return fmt::format("{} x f32, {}", format(), on_tile_unit(level) ? "amx tiles" : float_kernels(level).name);
+    const auto* tiles = tile_product(level);
+    return fmt::format("{} x f32, {}", format(), tiles != nullptr ? tiles->name : float_kernels(level).name);
   }
-  int64_t most_rows(CpuLevel level) const override { return on_tile_unit(level) ? most_amx_rows() : most_float_rows(); }
+  int64_t most_rows(CpuLevel level) const override {
+    const auto* tiles = tile_product(level);
+    return tiles != nullptr ? tiles->most_rows() : most_float_rows();
+  }
   const MatrixProduct* plan(const Context& ctx, const ProductInput& x, const Epilogue& epilogue, MatrixView<float> y,
                             int threads) const override {
-    if (on_tile_unit(ctx.level)) return plan_panels_amx(panels_, ctx, x.x, epilogue, y, threads);
+    if (const auto* tiles = tile_product(ctx.level)) return tiles->plan(panels_, ctx, x.x, epilogue, y, threads);
     return plan_float_panels(float_kernels(ctx.level), panels_, ctx, x.x, epilogue, y, threads);
   }
   Status read_row(int64_t row, std::span<float> out) const override {
@@ -33,8 +37,8 @@ class FloatMatrix final : public PackedMatrix {
   }
 
  private:
-  bool on_tile_unit(CpuLevel level) const {
-    return level >= CpuLevel::kAmx && panels_.dtype == DType::kBF16 && tile_unit_is_exact();
+  const TileProduct* tile_product(CpuLevel level) const {
+    return panels_.dtype == DType::kBF16 ? bf16_tile_product(level) : nullptr;
   }
 
   FloatPanels panels_;

@@ -58,13 +58,9 @@ struct FloatKernels {
   void (*finish)(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y);
 };
 
+const FloatKernels& float_kernels(CpuLevel level);
 const FloatKernels& base_float_kernels();
 const FloatKernels& avx2_float_kernels();
 const FloatKernels& avx512_float_kernels();
-
-inline const FloatKernels& float_kernels(CpuLevel level) {
-  if (level >= CpuLevel::kAvx512) return avx512_float_kernels();
-  return level >= CpuLevel::kAvx2 ? avx2_float_kernels() : base_float_kernels();
-}
 
 }  // namespace choral::kernels

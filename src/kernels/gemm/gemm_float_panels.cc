@@ -7,8 +7,8 @@
 
 #include "base/checked_math.h"
 #include "base/float8.h"
+#include "kernels/gemm/gemm_float_pack.h"
 #include "kernels/quant/dequantise.h"
-#include "kernels/x86/gemm_float_pack.h"
 
 namespace choral::kernels {
 namespace {

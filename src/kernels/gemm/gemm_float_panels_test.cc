@@ -11,8 +11,8 @@
 
 #include "base/cpu_level.h"
 #include "base/float16.h"
+#include "kernels/gemm/gemm_float_pack.h"
 #include "kernels/quant/dequantise.h"
-#include "kernels/x86/gemm_float_pack.h"
 
 namespace choral::kernels {
 namespace {

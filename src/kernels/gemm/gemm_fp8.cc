@@ -9,8 +9,8 @@
 #include "base/first_found.h"
 #include "base/float8.h"
 #include "kernels/gemm/gemm_float_blocking.h"
+#include "kernels/gemm/gemm_float_pack.h"
 #include "kernels/gemm/weight_parts.h"
-#include "kernels/x86/gemm_float_pack.h"
 
 namespace choral::kernels {
 namespace {

@@ -38,11 +38,4 @@ QuantKernel quant_kernel_base(QuantForm form) {
   return {"scalar", start_factor(form, form.zero()), multiply_base, multiply_base};
 }
 
-QuantKernel quant_kernel(QuantForm form, CpuLevel level) {
-  if (level >= CpuLevel::kVnni) return x86::quant_kernel_vnni(form);
-  if (level >= CpuLevel::kAvx512) return x86::quant_kernel_avx512(form);
-  if (level >= CpuLevel::kAvx2) return x86::quant_kernel_avx2(form);
-  return quant_kernel_base(form);
-}
-
 }  // namespace choral::kernels

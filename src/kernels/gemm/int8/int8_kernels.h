@@ -58,6 +58,8 @@ struct Int8Kernels {
   Int8Micro (*micro)(int rows, int panels);  // panels: panels_for(rows) or a smaller power of two
 };
 
+// For products of so many rows. The kernels of a level agree, so which are taken shows in time only.
+const Int8Kernels& int8_kernels(CpuLevel level, int64_t rows);
 const Int8Kernels& base_int8_kernels();
 namespace x86 {
 const Int8Kernels& avx2_int8_kernels();
@@ -65,13 +67,5 @@ const Int8Kernels& avx512_int8_kernels();
 const Int8Kernels& vnni_int8_kernels();
 const Int8Kernels& amx_int8_kernels();
 }  // namespace x86
-
-// For products of so many rows. The kernels of a level agree, so which are taken shows in time only.
-inline const Int8Kernels& int8_kernels(CpuLevel level, int64_t rows) {
-  if (level >= CpuLevel::kAmx && rows > x86::vnni_int8_kernels().tile_rows) return x86::amx_int8_kernels();
-  if (level >= CpuLevel::kVnni) return x86::vnni_int8_kernels();
-  if (level >= CpuLevel::kAvx512) return x86::avx512_int8_kernels();
-  return level >= CpuLevel::kAvx2 ? x86::avx2_int8_kernels() : base_int8_kernels();
-}
 
 }  // namespace choral::kernels

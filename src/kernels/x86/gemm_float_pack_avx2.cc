@@ -1,9 +1,9 @@
-#include "kernels/x86/gemm_float_pack.h"
-
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include "kernels/gemm/gemm_float_pack.h"
 
 #define CHORAL_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define CHORAL_AVX2_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) inline
@@ -12,27 +12,6 @@ namespace choral::kernels {
 namespace {
 
 constexpr int kLanes = 16;
-
-template <class T>
-void transpose_scalar(const std::byte* const* rows, int rows_present, int64_t begin, int64_t end, std::byte* out) {
-  constexpr int64_t kSize = sizeof(T);
-  for (int r = 0; r < rows_present; ++r) {
-    for (int64_t i = begin; i < end; ++i) std::memcpy(out + (i * kLanes + r) * kSize, rows[r] + i * kSize, kSize);
-  }
-}
-
-void transpose32_base(const std::byte* const* rows, int rows_present, int64_t count, std::byte* out) {
-  transpose_scalar<uint32_t>(rows, rows_present, 0, count, out);
-}
-void transpose16_base(const std::byte* const* rows, int rows_present, int64_t count, std::byte* out) {
-  transpose_scalar<uint16_t>(rows, rows_present, 0, count, out);
-}
-void to_bfloat16_base(const float* in, int64_t count, BFloat16* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = to_bfloat16(in[i]);
-}
-void to_float16_base(const float* in, int64_t count, Float16* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = to_float16(in[i]);
-}
 
 // Eight rows of eight 32-bit elements, transposed in registers.
 CHORAL_AVX2_INLINE void transpose8x8(const std::byte* const* rows, int64_t byte, __m256i* out) {
@@ -70,7 +49,7 @@ CHORAL_AVX2 void transpose32_avx2(const std::byte* const* rows, int rows_present
       }
     }
   }
-  transpose_scalar<uint32_t>(rows, rows_present, whole, count, out);
+  transpose_each<uint32_t>(rows, rows_present, whole, count, out);
 }
 
 // Pairs of 16-bit elements move as 32-bit ones; then the pairs are parted into two rows of the panel.
@@ -90,7 +69,7 @@ CHORAL_AVX2 void transpose16_avx2(const std::byte* const* rows, int rows_present
       _mm256_store_si256(target + 1, _mm256_permute4x64_epi64(odd, 0xD8));
     }
   }
-  transpose_scalar<uint16_t>(rows, rows_present, whole, count, out);
+  transpose_each<uint16_t>(rows, rows_present, whole, count, out);
 }
 
 CHORAL_AVX2_INLINE __m256i rounded_to_bfloat16(__m256 x) {
@@ -109,7 +88,7 @@ CHORAL_AVX2 void to_bfloat16_avx2(const float* in, int64_t count, BFloat16* out)
     const __m256i b = rounded_to_bfloat16(_mm256_loadu_ps(in + i + 8));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xD8));
   }
-  to_bfloat16_base(in + i, count - i, out + i);
+  base_pack_kernels().to_bfloat16(in + i, count - i, out + i);
 }
 
 CHORAL_AVX2 void to_float16_avx2(const float* in, int64_t count, Float16* out) {
@@ -117,15 +96,14 @@ CHORAL_AVX2 void to_float16_avx2(const float* in, int64_t count, Float16* out) {
   for (; i + 8 <= count; i += 8) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
   }
-  to_float16_base(in + i, count - i, out + i);
+  base_pack_kernels().to_float16(in + i, count - i, out + i);
 }
 
 }  // namespace
 
-const PackKernels& pack_kernels(CpuLevel level) {
-  static constexpr PackKernels kBaseKernels{transpose32_base, transpose16_base, to_bfloat16_base, to_float16_base};
-  static constexpr PackKernels kAvx2Kernels{transpose32_avx2, transpose16_avx2, to_bfloat16_avx2, to_float16_avx2};
-  return level >= CpuLevel::kAvx2 ? kAvx2Kernels : kBaseKernels;
+const PackKernels& avx2_pack_kernels() {
+  static constexpr PackKernels kKernels{transpose32_avx2, transpose16_avx2, to_bfloat16_avx2, to_float16_avx2};
+  return kKernels;
 }
 
 }  // namespace choral::kernels

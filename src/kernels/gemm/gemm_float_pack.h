@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/cpu_level.h"
 #include "base/float16.h"
@@ -20,5 +21,16 @@ struct PackKernels {
 };
 
 const PackKernels& pack_kernels(CpuLevel level);
+const PackKernels& base_pack_kernels();
+const PackKernels& avx2_pack_kernels();
+
+// The transposes' elements [begin, end), one after another.
+template <class T>
+void transpose_each(const std::byte* const* rows, int rows_present, int64_t begin, int64_t end, std::byte* out) {
+  constexpr int64_t kLanes = 16, kSize = sizeof(T);
+  for (int r = 0; r < rows_present; ++r) {
+    for (int64_t i = begin; i < end; ++i) std::memcpy(out + (i * kLanes + r) * kSize, rows[r] + i * kSize, kSize);
+  }
+}
 
 }  // namespace choral::kernels
