@@ -156,6 +156,7 @@ void bind_facts(nb::module_& m) {
       .def_ro("vocab_size", &ModelInfo::vocab_size)
       .def_ro("bos_token_id", &ModelInfo::bos_token_id)
       .def_ro("eos_token_ids", &ModelInfo::eos_token_ids)
+      .def_ro("ranks", &ModelInfo::ranks)
       .def_ro("threads", &ModelInfo::threads)
       .def_ro("cpu_level", &ModelInfo::cpu_level)
       .def_ro("kv_cache_dtype", &ModelInfo::kv_cache_dtype)

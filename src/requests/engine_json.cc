@@ -191,6 +191,7 @@ Json model_json(const ModelInfo& m) {
           {"kv_cache_dtype", m.kv_cache_dtype},
           {"max_model_len", m.max_model_len},
           {"vocab_size", m.vocab_size},
+          {"ranks", m.ranks},
           {"threads", m.threads},
           {"cpu_level", m.cpu_level},
           {"has_chat_template", m.has_chat_template},
