@@ -314,12 +314,12 @@ TEST(PackFloat, TellsItsFormatSizeAndKernel) {
   const Weight w = make_weight(17, 33, DType::kBF16, 1);
   EXPECT_EQ(w.packed->format(), "bf16");
   EXPECT_EQ(w.packed->size_bytes(), 2 * 64 * 16 * 2);
-  EXPECT_EQ(w.packed->kernel_name(CpuLevel::kAvx2), "bf16 x f32, avx2 fma");
-  EXPECT_EQ(w.packed->kernel_name(CpuLevel::kAmx),
-            bf16_tile_product(CpuLevel::kAmx) != nullptr ? "bf16 x f32, amx tiles" : "bf16 x f32, avx512 fma");
-  EXPECT_EQ(make_weight(17, 33, DType::kF16, 1).packed->kernel_name(CpuLevel::kAmx), "f16 x f32, avx512 fma");
-  for (const CpuLevel level : {CpuLevel::kVnni, CpuLevel::kAmx}) {
-    EXPECT_EQ(&float_kernels(level), &float_kernels(CpuLevel::kAvx512));
+  for (const CpuLevel level : usable_cpu_levels()) {
+    const auto* tiles = bf16_tile_product(level);
+    EXPECT_EQ(w.packed->kernel_name(level),
+              fmt::format("bf16 x f32, {}", tiles != nullptr ? tiles->name : float_kernels(level).name));
+    EXPECT_EQ(make_weight(17, 33, DType::kF16, 1).packed->kernel_name(level),
+              fmt::format("f16 x f32, {}", float_kernels(level).name));
   }
   std::vector<float> row(33);
   ASSERT_TRUE(w.packed->read_row(16, row).ok());

@@ -246,9 +246,10 @@ TEST(PackFp8, NamesSayWhatRuns) {
   EXPECT_EQ(pack({whole.part()})->format(), "fp8");
   const auto w = pack({grouped.part()}, 32);
   EXPECT_EQ(w->format(), "fp8 in groups of 32");
-  EXPECT_EQ(w->kernel_name(CpuLevel::kAvx2), "fp8 in groups of 32 x f32, avx2 fma");
-  EXPECT_EQ(w->kernel_name(CpuLevel::kAmx), "fp8 in groups of 32 x f32, avx512 fma");
-  EXPECT_FALSE(w->quantised_input(CpuLevel::kAvx512)) << "x stays float";
+  for (const CpuLevel level : usable_cpu_levels()) {
+    EXPECT_EQ(w->kernel_name(level), fmt::format("fp8 in groups of 32 x f32, {}", float_kernels(level).name));
+    EXPECT_FALSE(w->quantised_input(level)) << "x stays float";
+  }
 }
 
 }  // namespace

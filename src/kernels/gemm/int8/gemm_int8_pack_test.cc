@@ -74,10 +74,7 @@ TEST(GemmInt8Pack, NamesSayWhatRuns) {
   EXPECT_EQ(w->kernel_name(CpuLevel::kBase), "int8 in groups of 32 x static int8, scalar");
   const auto v = pack({int8_matrix(4, 64, 0, Int8Fill::kRandom, 1).part()});
   EXPECT_EQ(v->format(), "int8");
-  EXPECT_EQ(v->kernel_name(CpuLevel::kAvx2), "int8 x dynamic int8, avx2 vpmaddwd");
-  EXPECT_EQ(v->kernel_name(CpuLevel::kAvx512), "int8 x dynamic int8, avx512 vpmaddwd");
-  EXPECT_EQ(v->kernel_name(CpuLevel::kVnni), "int8 x dynamic int8, avx512 vnni");
-  EXPECT_EQ(v->kernel_name(CpuLevel::kAmx), "int8 x dynamic int8, amx tiles, avx512 vnni");
+  EXPECT_EQ(v->kernel_name(CpuLevel::kBase), "int8 x dynamic int8, scalar");
 }
 
 }  // namespace
