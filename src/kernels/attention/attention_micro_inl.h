@@ -8,7 +8,6 @@
 #define CHORAL_ATTENTION_MICRO_INL
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -101,34 +100,52 @@ HWY_INLINE void load_scaled_tile(std::index_sequence<I...>, VF (&acc)[RNV], cons
   ((acc[I] = hn::Mul(hn::LoadU(d, p + I / NV * stride + I % NV * kLanes), hn::Set(d, factor[I / NV]))), ...);
 }
 
-// Memory that is asked for on the way through a block, `row_bytes` for each of its rows. Null: none.
-struct Ahead {
-  const std::byte* data = nullptr;
-  size_t row_bytes = 0;
+// Memory that is asked for on the way through a tile, evenly over its steps: a burst would wait for the few misses that a core can
+// have open. It comes to L2, which has more of them than L1.
+class Ahead {
+ public:
+  Ahead() = default;
+  Ahead(const void* data, size_t size_bytes) : next_(static_cast<const std::byte*>(data)), end_(next_ + size_bytes) {}
+
+  // Before a tile of so many steps.
+  HWY_INLINE void spread(int64_t steps) { run_bytes_ = kLine * ceil_div(end_ - next_, kLine * ceil_div(steps, kRun)); }
+  // Before each kRun of them.
+  HWY_INLINE void ask() {
+    const std::byte* const until = std::min(end_, next_ + run_bytes_);
+    for (; next_ < until; next_ += kLine) __builtin_prefetch(next_, 0, 2);
+  }
+
+  static constexpr int64_t kRun = 8;
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const std::byte *next_ = nullptr, *end_ = nullptr;
+  int64_t run_bytes_ = 0;
 };
+
+// Calls step(i) for each i of [begin, end).
+template <class Step>
+HWY_INLINE void for_steps(size_t begin, size_t end, Ahead& ahead, const Step& step) {
+  for (size_t i = begin; i < end;) {
+    ahead.ask();
+    for (const size_t run_end = std::min(end, i + Ahead::kRun); i < run_end; ++i) step(i);
+  }
+}
 
 // scores[R][32] = q·Kᵀ; q is packed [head_dim][R], k is [head_dim][32].
 template <size_t R, class T>
-void score_tile(const float* q, const T* k, size_t head_dim, const Ahead& ahead, float* scores) {
+void score_tile(const float* q, const T* k, size_t head_dim, Ahead ahead, float* scores) {
   constexpr size_t NV = std::min(vectors_of(R), kBlock / kLanes);
   constexpr auto kTile = std::make_index_sequence<R * NV>();
+  ahead.spread(head_dim * (kBlock / (NV * kLanes)));
   for (size_t col = 0; col < kBlock; col += NV * kLanes) {
     VF acc[R * NV];
     set_zero(kTile, acc);
-    const auto multiply_add = [&](size_t i) HWY_ATTR {
+    for_steps(0, head_dim, ahead, [&](size_t i) HWY_ATTR {
       VF keys[NV];
       load_vectors(std::make_index_sequence<NV>(), k + i * kBlock + col, keys);
       outer_product<NV>(kTile, acc, q + i * R, 1, keys);
-    };
-    if (ahead.data == nullptr) {
-      for (size_t i = 0; i < head_dim; ++i) multiply_add(i);
-    } else {
-      const std::byte* next = ahead.data + col * (ahead.row_bytes / kBlock);
-      for (size_t i = 0; i < head_dim; ++i, next += ahead.row_bytes) {
-        for (size_t line = 0; line < NV * kLanes * (ahead.row_bytes / kBlock); line += 64) hwy::Prefetch(next + line);
-        multiply_add(i);
-      }
-    }
+    });
     store_tile<NV>(kTile, acc, scores + col, kBlock);
   }
 }
@@ -143,33 +160,35 @@ struct ValueBlock {
 // acc[R][v_stride] = acc · correction + p·V over keys [begin, end) of the block; p [R][32], v [32][row].
 template <size_t R, size_t NV, class T>
 HWY_INLINE void value_columns(const float* p, const T* v, size_t row, size_t v_stride, size_t begin, size_t end,
-                              const float* correction, float* acc) {
+                              const float* correction, Ahead& ahead, float* acc) {
   constexpr auto kTile = std::make_index_sequence<R * NV>();
   VF sum[R * NV];
   load_scaled_tile<NV>(kTile, sum, acc, v_stride, correction);
-  for (size_t j = begin; j < end; ++j) {
+  for_steps(begin, end, ahead, [&](size_t j) HWY_ATTR {
     VF values[NV];
     load_vectors(std::make_index_sequence<NV>(), v + j * row, values);
     outer_product<NV>(kTile, sum, p + j, kBlock, values);
-  }
+  });
   store_tile<NV>(kTile, sum, acc, v_stride);
 }
 
 template <size_t R, class T>
-void value_tile(const float* p, const ValueBlock<T>& block, size_t begin, size_t end, const float* correction, float* acc) {
+void value_tile(const float* p, const ValueBlock<T>& block, size_t begin, size_t end, const float* correction, Ahead ahead,
+                float* acc) {
   const auto [v, row, v_stride] = block;
   constexpr size_t NV = vectors_of(R);
+  ahead.spread((end - begin) * ceil_div(v_stride, NV * kLanes));
   size_t col = 0;
   for (; col + NV * kLanes <= v_stride; col += NV * kLanes) {
-    value_columns<R, NV>(p, v + col, row, v_stride, begin, end, correction, acc + col);
+    value_columns<R, NV>(p, v + col, row, v_stride, begin, end, correction, ahead, acc + col);
   }
-  for (; col < v_stride; col += kLanes) value_columns<R, 1>(p, v + col, row, v_stride, begin, end, correction, acc + col);
+  for (; col < v_stride; col += kLanes) value_columns<R, 1>(p, v + col, row, v_stride, begin, end, correction, ahead, acc + col);
 }
 
 template <class T>
-using ScoreTile = void (*)(const float*, const T*, size_t, const Ahead&, float*);
+using ScoreTile = void (*)(const float*, const T*, size_t, Ahead, float*);
 template <class T>
-using ValueTile = void (*)(const float*, const ValueBlock<T>&, size_t, size_t, const float*, float*);
+using ValueTile = void (*)(const float*, const ValueBlock<T>&, size_t, size_t, const float*, Ahead, float*);
 
 template <class T, size_t... I>
 constexpr std::array<ScoreTile<T>, sizeof...(I)> score_tiles(std::index_sequence<I...>) {

@@ -2,7 +2,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/attention_tile.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -34,7 +33,7 @@ struct AttentionScratch {
     scores = values + kKvBlockTokens * turned_value_stride(v_head_dim);
     lane_sums = scores + 16 * kKvBlockTokens;
     range_state = lane_sums + kMaxTileRows * 16;
-    merged_state = range_state + attention_state_floats(v_head_dim);
+    merged_state = range_state + attention_state_floats(kMaxTileRows, v_head_dim);
   }
 };
 }  // namespace choral::kernels
@@ -52,7 +51,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 struct State {
   float *acc, *m, *l;
   State(const AttentionTile& tile, float* base)
-      : acc(base), m(base + kMaxTileRows * kv_value_stride(tile.cache->v_head_dim)), l(m + kMaxTileRows) {}
+      : acc(base), m(base + tile.rows() * kv_value_stride(tile.cache->v_head_dim)), l(m + tile.rows()) {}
 };
 
 // The keys [begin, end) of one block that a row sees; empty if end <= begin.
@@ -163,7 +162,7 @@ void add_masked_values(const Visible* visible, int64_t count, const float* p, co
   if (begin >= end) begin = end = 0;  // nothing in common
   const auto alone = [&](int64_t r, int64_t from, int64_t to) HWY_ATTR {
     if (from >= to) return;
-    kValueTiles<T>[0](p + r * kBlock, v, from, to, correction + r, acc + r * v.v_stride);
+    kValueTiles<T>[0](p + r * kBlock, v, from, to, correction + r, Ahead(), acc + r * v.v_stride);
     correction[r] = 1.0f;  // once
   };
   if (begin == end) {
@@ -171,14 +170,27 @@ void add_masked_values(const Visible* visible, int64_t count, const float* p, co
     return;
   }
   for (int64_t r = 0; r < count; ++r) alone(r, visible[r].begin, begin);
-  kValueTiles<T>[count - 1](p, v, begin, end, correction, acc);
+  kValueTiles<T>[count - 1](p, v, begin, end, correction, Ahead(), acc);
   std::fill(correction, correction + count, 1.0f);
   for (int64_t r = 0; r < count; ++r) alone(r, end, visible[r].end);
 }
 
+// A block to come: a decode waits for memory, and blocks lie anywhere, so that the hardware's prefetcher starts anew at each.
+struct BlockAhead {
+  Ahead keys, values;
+};
+constexpr int64_t kBlocksAhead = 2;
+
+template <class T>
+BlockAhead block_ahead(const KvHeadBlock<T>& head, int64_t key_elements, int64_t value_elements) {
+  const auto* keys_end = head.key_scales == nullptr ? static_cast<const void*>(head.keys + key_elements) : head.value_scales + kBlock;
+  const size_t key_bytes = static_cast<const std::byte*>(keys_end) - reinterpret_cast<const std::byte*>(head.keys);
+  return {Ahead(head.keys, key_bytes), head.values == nullptr ? Ahead() : Ahead(head.values, value_elements * sizeof(T))};
+}
+
 template <class T>
 void attend_block(const AttentionTile& tile, int64_t block_position, const T* keys, const ValueBlock<T>& values, Scales scales,
-                  const Ahead& ahead, const AttentionScratch& scratch, const State& state) {
+                  const BlockAhead& ahead, const AttentionScratch& scratch, const State& state) {
   const int64_t dim = tile.params->head_dim, v_stride = kv_value_stride(tile.cache->v_head_dim);
   for (int64_t row = 0, count = 0; row < tile.rows(); row += count) {
     count = tile_rows(tile, row);
@@ -191,7 +203,7 @@ void attend_block(const AttentionTile& tile, int64_t block_position, const T* ke
       for (int64_t r = 0; r < count; ++r) visible[r] = visible_keys(tile, tile.position((row + r) / tile.heads), block_position);
     }
     alignas(64) float correction[16];
-    kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, row == 0 ? ahead : Ahead(), scratch.scores);
+    kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, row == 0 ? ahead.keys : Ahead(), scratch.scores);
     float* m = state.m + row;
     float* lane_sums = scratch.lane_sums + row * 16;
     masked ? soften<true>(tile, visible, count, scales, scratch.scores, m, lane_sums, correction)
@@ -200,21 +212,9 @@ void attend_block(const AttentionTile& tile, int64_t block_position, const T* ke
     if (masked) {
       add_masked_values(visible, count, scratch.scores, values, correction, acc);
     } else {
-      kValueTiles<T>[count - 1](scratch.scores, values, 0, kBlock, correction, acc);
+      kValueTiles<T>[count - 1](scratch.scores, values, 0, kBlock, correction, row == 0 ? ahead.values : Ahead(), acc);
     }
   }
-}
-
-// A decode waits for memory, and blocks lie anywhere: the hardware's prefetcher starts anew at each.
-HWY_INLINE void prefetch(const void* p, int64_t size_bytes) {
-  for (int64_t i = 0; i < size_bytes; i += 64) hwy::Prefetch(static_cast<const std::byte*>(p) + i);
-}
-
-template <class T>
-HWY_INLINE void prefetch_head(const KvHeadBlock<T>& head, int64_t key_elements, int64_t value_elements) {
-  prefetch(head.keys, key_elements * sizeof(T));
-  if (head.values != nullptr) prefetch(head.values, value_elements * sizeof(T));
-  if (head.key_scales != nullptr) prefetch(head.key_scales, 2 * kBlock * sizeof(float));
 }
 
 template <class T>
@@ -238,8 +238,8 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
     const KvHeadBlock<T> head = head_of(block);
     const Scales scales{head.key_scales, head.value_scales};
     const int64_t position = block * kKvBlockTokens;
-    const bool reads_on = tile.queries == 1 && block + 1 < end;
-    if (reads_on && !latent) prefetch_head(head_of(block + 1), key_floats, value_floats);
+    BlockAhead ahead;
+    if (tile.queries == 1 && block + kBlocksAhead < end) ahead = block_ahead(head_of(block + kBlocksAhead), key_floats, value_floats);
     if (latent) {
       const float* keys = scratch.keys;
       if constexpr (std::is_same_v<T, float>) {
@@ -249,16 +249,14 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
       } else {
         widen(head.keys, key_floats, scratch.keys);
       }
-      // A block of latents is more than can be waited for at once: it comes while this one is multiplied.
-      const Ahead ahead{reads_on ? reinterpret_cast<const std::byte*>(head_of(block + 1).keys) : nullptr, kBlock * sizeof(T)};
       const auto values = turn_values(keys, cache.v_head_dim, scratch.values);
       attend_block<float>(tile, position, keys, values, {}, ahead, scratch, state);
     } else if (widened) {
       widen(head.keys, key_floats, scratch.keys);
       widen(head.values, value_floats, scratch.values);
-      attend_block<float>(tile, position, scratch.keys, {scratch.values, stride, stride}, scales, {}, scratch, state);
+      attend_block<float>(tile, position, scratch.keys, {scratch.values, stride, stride}, scales, ahead, scratch, state);
     } else {
-      attend_block<T>(tile, position, head.keys, {head.values, stride, stride}, scales, {}, scratch, state);
+      attend_block<T>(tile, position, head.keys, {head.values, stride, stride}, scales, ahead, scratch, state);
     }
   }
   for (int64_t r = 0; r < tile.rows(); ++r) {
@@ -358,7 +356,7 @@ namespace choral::kernels {
 
 int64_t attention_scratch_floats(int64_t head_dim, int64_t v_head_dim) {
   return kMaxTileRows * (head_dim + 16) + kKvBlockTokens * (head_dim + turned_value_stride(v_head_dim) + 16) +
-         2 * attention_state_floats(v_head_dim);
+         2 * attention_state_floats(kMaxTileRows, v_head_dim);
 }
 
 AttentionTileKernels attention_tile_kernels(CpuLevel level) { return CHORAL_AT_LEVEL(level, tile_kernels)(); }
