@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "base/float16.h"
@@ -71,17 +73,23 @@ HWY_INLINE VF load_as_float(const int8_t* p) {
   return hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::LoadU(d8, p)));
 }
 
-// acc[r][v] += a[r] · b[v]; element I of acc is row I / NV, vector I % NV.
-template <size_t NV, size_t RNV, size_t... I>
-HWY_INLINE void outer_product(std::index_sequence<I...>, VF (&acc)[RNV], const float* const a, size_t a_stride,
-                              const VF (&b)[NV]) {
+// acc[r][v] += a[r · a_stride] · b[v], row r's vector v at acc[r · NV + v]. What there is less of, rows or vectors, is kept in
+// registers and the rest taken one by one: the 12 accumulators of 3 rows leave 4 of AVX2's 16.
+template <size_t R, size_t NV, class T, size_t... I>
+HWY_INLINE void outer_product(std::index_sequence<I...>, VF (&acc)[R * NV], const float* a, size_t a_stride, const T* b) {
   const F32 d;
-  ((acc[I] = hn::MulAdd(hn::Set(d, a[I / NV * a_stride]), b[I % NV], acc[I])), ...);
-}
-
-template <class T, size_t NV, size_t... V>
-HWY_INLINE void load_vectors(std::index_sequence<V...>, const T* p, VF (&b)[NV]) {
-  ((b[V] = load_as_float(p + V * kLanes)), ...);
+  VF one;
+  if constexpr (R < NV) {
+    VF rows[R];
+    ((I < R ? void(rows[I % R] = hn::Set(d, a[I % R * a_stride])) : void()), ...);
+    ((I % R == 0 ? void(one = load_as_float(b + I / R * kLanes)) : void(),
+      acc[I % R * NV + I / R] = hn::MulAdd(rows[I % R], one, acc[I % R * NV + I / R])),
+     ...);
+  } else {
+    VF vectors[NV];
+    ((I < NV ? void(vectors[I % NV] = load_as_float(b + I % NV * kLanes)) : void()), ...);
+    ((I % NV == 0 ? void(one = hn::Set(d, a[I / NV * a_stride])) : void(), acc[I] = hn::MulAdd(one, vectors[I % NV], acc[I])), ...);
+  }
 }
 
 template <size_t RNV, size_t... I>
@@ -108,27 +116,30 @@ class Ahead {
   Ahead(const void* data, size_t size_bytes) : next_(static_cast<const std::byte*>(data)), end_(next_ + size_bytes) {}
 
   // Before a tile of so many steps.
-  HWY_INLINE void spread(int64_t steps) { run_bytes_ = kLine * ceil_div(end_ - next_, kLine * ceil_div(steps, kRun)); }
-  // Before each kRun of them.
-  HWY_INLINE void ask() {
+  HWY_INLINE void spread(size_t steps) {
+    const size_t lines = (end_ - next_ + kLine - 1) / kLine, runs = (steps + 1) / 2;
+    if (lines == 0) return;
+    run_ = 2;
+    run_bytes_ = kLine * ((lines + runs - 1) / runs);
+  }
+  // Asks for the next part and gives the number of steps after which to ask again.
+  HWY_INLINE size_t ask() {
     const std::byte* const until = std::min(end_, next_ + run_bytes_);
     for (; next_ < until; next_ += kLine) __builtin_prefetch(next_, 0, 2);
+    return run_;
   }
 
-  static constexpr int64_t kRun = 8;
-
  private:
-  static constexpr int64_t kLine = 64;
+  static constexpr size_t kLine = 64;
   const std::byte *next_ = nullptr, *end_ = nullptr;
-  int64_t run_bytes_ = 0;
+  size_t run_bytes_ = 0, run_ = std::numeric_limits<size_t>::max() / 2;
 };
 
 // Calls step(i) for each i of [begin, end).
 template <class Step>
 HWY_INLINE void for_steps(size_t begin, size_t end, Ahead& ahead, const Step& step) {
   for (size_t i = begin; i < end;) {
-    ahead.ask();
-    for (const size_t run_end = std::min(end, i + Ahead::kRun); i < run_end; ++i) step(i);
+    for (const size_t run_end = std::min(end, i + ahead.ask()); i < run_end; ++i) step(i);
   }
 }
 
@@ -142,9 +153,7 @@ void score_tile(const float* q, const T* k, size_t head_dim, Ahead ahead, float*
     VF acc[R * NV];
     set_zero(kTile, acc);
     for_steps(0, head_dim, ahead, [&](size_t i) HWY_ATTR {
-      VF keys[NV];
-      load_vectors(std::make_index_sequence<NV>(), k + i * kBlock + col, keys);
-      outer_product<NV>(kTile, acc, q + i * R, 1, keys);
+      outer_product<R, NV>(kTile, acc, q + i * R, 1, k + i * kBlock + col);
     });
     store_tile<NV>(kTile, acc, scores + col, kBlock);
   }
@@ -165,9 +174,7 @@ HWY_INLINE void value_columns(const float* p, const T* v, size_t row, size_t v_s
   VF sum[R * NV];
   load_scaled_tile<NV>(kTile, sum, acc, v_stride, correction);
   for_steps(begin, end, ahead, [&](size_t j) HWY_ATTR {
-    VF values[NV];
-    load_vectors(std::make_index_sequence<NV>(), v + j * row, values);
-    outer_product<NV>(kTile, sum, p + j, kBlock, values);
+    outer_product<R, NV>(kTile, sum, p + j, kBlock, v + j * row);
   });
   store_tile<NV>(kTile, sum, acc, v_stride);
 }

@@ -179,7 +179,6 @@ void add_masked_values(const Visible* visible, int64_t count, const float* p, co
 struct BlockAhead {
   Ahead keys, values;
 };
-constexpr int64_t kBlocksAhead = 2;
 
 template <class T>
 BlockAhead block_ahead(const KvHeadBlock<T>& head, int64_t key_elements, int64_t value_elements) {
@@ -217,8 +216,9 @@ void attend_block(const AttentionTile& tile, int64_t block_position, const T* ke
   }
 }
 
+// `read_end`: where the positions end that this thread goes on to read.
 template <class T>
-void attend_range(const AttentionTile& tile, int64_t range, const AttentionScratch& scratch, float* state_base) {
+void attend_range(const AttentionTile& tile, int64_t range, int64_t read_end, const AttentionScratch& scratch, float* state_base) {
   const KvCacheView& cache = *tile.cache;
   const State state(tile, state_base);
   const int64_t v_stride = kv_value_stride(cache.v_head_dim);
@@ -239,7 +239,7 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
     const Scales scales{head.key_scales, head.value_scales};
     const int64_t position = block * kKvBlockTokens;
     BlockAhead ahead;
-    if (tile.queries == 1 && block + kBlocksAhead < end) ahead = block_ahead(head_of(block + kBlocksAhead), key_floats, value_floats);
+    if (position + kKvBlockTokens < read_end) ahead = block_ahead(head_of(block + 1), key_floats, value_floats);
     if (latent) {
       const float* keys = scratch.keys;
       if constexpr (std::is_same_v<T, float>) {
@@ -264,12 +264,12 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
   }
 }
 
-void attend_range(const AttentionTile& tile, int64_t range, const AttentionScratch& scratch, float* state) {
+void attend_range(const AttentionTile& tile, int64_t range, int64_t read_end, const AttentionScratch& scratch, float* state) {
   switch (tile.cache->dtype) {
-    case DType::kBF16: return attend_range<BFloat16>(tile, range, scratch, state);
-    case DType::kF16: return attend_range<Float16>(tile, range, scratch, state);
-    case DType::kI8: return attend_range<int8_t>(tile, range, scratch, state);
-    default: return attend_range<float>(tile, range, scratch, state);
+    case DType::kBF16: return attend_range<BFloat16>(tile, range, read_end, scratch, state);
+    case DType::kF16: return attend_range<Float16>(tile, range, read_end, scratch, state);
+    case DType::kI8: return attend_range<int8_t>(tile, range, read_end, scratch, state);
+    default: return attend_range<float>(tile, range, read_end, scratch, state);
   }
 }
 
@@ -327,16 +327,16 @@ void finish(const AttentionTile& tile, const float* base) {
 void one_range(const AttentionTile& tile, int64_t range, float* scratch_base, float* state) {
   const AttentionScratch scratch(scratch_base, tile.params->head_dim, tile.cache->v_head_dim);
   pack_queries(tile, scratch.q);
-  attend_range(tile, range, scratch, state);
+  attend_range(tile, range, std::min(tile.key_end(), (range + 1) * kAttentionRangeTokens), scratch, state);
 }
 
 void whole(const AttentionTile& tile, float* scratch_base) {
   const AttentionScratch scratch(scratch_base, tile.params->head_dim, tile.cache->v_head_dim);
   pack_queries(tile, scratch.q);
   int64_t range = tile.range_begin();
-  attend_range(tile, range, scratch, scratch.merged_state);  // the first: merging into nothing is copying
+  attend_range(tile, range, tile.key_end(), scratch, scratch.merged_state);  // the first: merging into nothing is copying
   for (++range; range < tile.range_end(); ++range) {
-    attend_range(tile, range, scratch, scratch.range_state);
+    attend_range(tile, range, tile.key_end(), scratch, scratch.range_state);
     merge(tile, scratch.merged_state, scratch.range_state);
   }
   finish(tile, scratch.merged_state);
