@@ -88,7 +88,8 @@ HWY_INLINE void outer_product(std::index_sequence<I...>, VF (&acc)[R * NV], cons
   } else {
     VF vectors[NV];
     ((I < NV ? void(vectors[I % NV] = load_as_float(b + I % NV * kLanes)) : void()), ...);
-    ((I % NV == 0 ? void(one = hn::Set(d, a[I / NV * a_stride])) : void(), acc[I] = hn::MulAdd(one, vectors[I % NV], acc[I])), ...);
+    ((I % NV == 0 ? void(one = hn::Set(d, a[I / NV * a_stride])) : void(), acc[I] = hn::MulAdd(one, vectors[I % NV], acc[I])),
+     ...);
   }
 }
 
@@ -108,8 +109,8 @@ HWY_INLINE void load_scaled_tile(std::index_sequence<I...>, VF (&acc)[RNV], cons
   ((acc[I] = hn::Mul(hn::LoadU(d, p + I / NV * stride + I % NV * kLanes), hn::Set(d, factor[I / NV]))), ...);
 }
 
-// Memory that is asked for on the way through a tile, evenly over its steps: a burst would wait for the few misses that a core can
-// have open. It comes to L2, which has more of them than L1.
+// Memory that is asked for on the way through a tile, evenly over its steps: a burst would wait for the few misses that a core
+// can have open. It comes to L2, which has more of them than L1.
 class Ahead {
  public:
   Ahead() = default;
@@ -152,9 +153,8 @@ void score_tile(const float* q, const T* k, size_t head_dim, Ahead ahead, float*
   for (size_t col = 0; col < kBlock; col += NV * kLanes) {
     VF acc[R * NV];
     set_zero(kTile, acc);
-    for_steps(0, head_dim, ahead, [&](size_t i) HWY_ATTR {
-      outer_product<R, NV>(kTile, acc, q + i * R, 1, k + i * kBlock + col);
-    });
+    for_steps(0, head_dim, ahead,
+              [&](size_t i) HWY_ATTR { outer_product<R, NV>(kTile, acc, q + i * R, 1, k + i * kBlock + col); });
     store_tile<NV>(kTile, acc, scores + col, kBlock);
   }
 }
@@ -173,9 +173,7 @@ HWY_INLINE void value_columns(const float* p, const T* v, size_t row, size_t v_s
   constexpr auto kTile = std::make_index_sequence<R * NV>();
   VF sum[R * NV];
   load_scaled_tile<NV>(kTile, sum, acc, v_stride, correction);
-  for_steps(begin, end, ahead, [&](size_t j) HWY_ATTR {
-    outer_product<R, NV>(kTile, sum, p + j, kBlock, v + j * row);
-  });
+  for_steps(begin, end, ahead, [&](size_t j) HWY_ATTR { outer_product<R, NV>(kTile, sum, p + j, kBlock, v + j * row); });
   store_tile<NV>(kTile, sum, acc, v_stride);
 }
 

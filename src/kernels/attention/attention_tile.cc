@@ -102,34 +102,39 @@ struct Scales {
   const float* values = nullptr;
 };
 
+VF soft_capped(VF x, float cap) {
+  const F32 d;
+  return hn::Mul(hn::Set(d, cap), tanh_full(hn::Div(x, hn::Set(d, cap))));
+}
+
+// Scores of the keys that a row sees; v is the vector's place among them.
+HWY_INLINE VF seen_scores(VF x, size_t v, const Visible& visible) {
+  const F32 d;
+  alignas(64) constexpr float kIota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const VF index = hn::Add(hn::Load(d, kIota), hn::Set(d, static_cast<float>(v * kLanes)));
+  const auto seen = hn::And(hn::Ge(index, hn::Set(d, static_cast<float>(visible.begin))),
+                            hn::Lt(index, hn::Set(d, static_cast<float>(visible.end))));
+  return hn::IfThenElse(seen, x, hn::Set(d, kMinusInfinity));
+}
+
 // Turns the scores [count][32] of a register tile into weights e^(score − m), moves m and l on, and gives the factor for what acc
 // held. Scales are of keys and values as they lie in the block: a score is multiplied by its key's, and a weight, once l has it,
-// by its value's.
-template <bool kMasked>
-void soften(const AttentionTile& tile, const Visible* visible, int64_t count, Scales scales, float* scores, float* m,
-            float* lane_sums, float* correction) {
+// by its value's. A row's vectors stay in registers.
+template <bool kMasked, size_t... V>
+void soften(std::index_sequence<V...> vectors, const AttentionTile& tile, const Visible* visible, int64_t count, Scales scales,
+            float* scores, float* m, float* lane_sums, float* correction) {
   const F32 d;
   const VF scale = hn::Set(d, tile.params->scale);
   const float softcap = tile.params->softcap;
-  alignas(64) constexpr float kIota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const VF iota = hn::Load(d, kIota);
   for (int64_t r = 0; r < count; ++r) {
     float* s = scores + r * kBlock;
-    VF x[kRowVectors];
+    VF x[kRowVectors] = {hn::Load(d, s + V * kLanes)...};
+    if (scales.keys != nullptr) ((x[V] = hn::Mul(x[V], hn::LoadU(d, scales.keys + V * kLanes))), ...);
+    ((x[V] = hn::Mul(x[V], scale)), ...);
+    if (softcap > 0.0f) ((x[V] = soft_capped(x[V], softcap)), ...);
+    if constexpr (kMasked) ((x[V] = seen_scores(x[V], V, visible[r])), ...);
     VF largest = hn::Set(d, kMinusInfinity);
-    for (size_t v = 0; v < kRowVectors; ++v) {
-      x[v] = hn::Load(d, s + v * kLanes);
-      if (scales.keys != nullptr) x[v] = hn::Mul(x[v], hn::LoadU(d, scales.keys + v * kLanes));
-      x[v] = hn::Mul(x[v], scale);
-      if (softcap > 0.0f) x[v] = hn::Mul(hn::Set(d, softcap), tanh_full(hn::Div(x[v], hn::Set(d, softcap))));
-      if constexpr (kMasked) {
-        const VF index = hn::Add(iota, hn::Set(d, static_cast<float>(v * kLanes)));
-        const auto seen = hn::And(hn::Ge(index, hn::Set(d, static_cast<float>(visible[r].begin))),
-                                  hn::Lt(index, hn::Set(d, static_cast<float>(visible[r].end))));
-        x[v] = hn::IfThenElse(seen, x[v], hn::Set(d, kMinusInfinity));
-      }
-      largest = hn::Max(largest, x[v]);
-    }
+    ((largest = hn::Max(largest, x[V])), ...);
     // Most blocks bring no new largest score: then nothing is rescaled and the lanes need not be reduced.
     float factor = 1.0f;
     const float old_m = m[r];
@@ -140,13 +145,14 @@ void soften(const AttentionTile& tile, const Visible* visible, int64_t count, Sc
     correction[r] = factor;
     // Nothing visible so far: −inf − −inf would be NaN; from 0 every e^−inf is an exact 0.
     const VF base = hn::Set(d, m[r] == kMinusInfinity ? 0.0f : m[r]);
-    for (size_t v = 0; v < kRowVectors; ++v) {
-      x[v] = exp_negative(hn::Sub(x[v], base));
-      const bool scaled = scales.values != nullptr;
-      hn::Store(scaled ? hn::Mul(x[v], hn::LoadU(d, scales.values + v * kLanes)) : x[v], d, s + v * kLanes);
+    ((x[V] = exp_negative(hn::Sub(x[V], base))), ...);
+    if (scales.values != nullptr) {
+      (hn::Store(hn::Mul(x[V], hn::LoadU(d, scales.values + V * kLanes)), d, s + V * kLanes), ...);
+    } else {
+      (hn::Store(x[V], d, s + V * kLanes), ...);
     }
     float* sums = lane_sums + r * 16;
-    const VF sum = pairwise_sum(std::make_index_sequence<kRowVectors>(), x);
+    const VF sum = pairwise_sum(vectors, x);
     hn::Store(hn::MulAdd(hn::Load(d, sums), hn::Set(d, factor), sum), d, sums);
   }
 }
@@ -182,7 +188,8 @@ struct BlockAhead {
 
 template <class T>
 BlockAhead block_ahead(const KvHeadBlock<T>& head, int64_t key_elements, int64_t value_elements) {
-  const auto* keys_end = head.key_scales == nullptr ? static_cast<const void*>(head.keys + key_elements) : head.value_scales + kBlock;
+  const auto* keys_end =
+      head.key_scales == nullptr ? static_cast<const void*>(head.keys + key_elements) : head.value_scales + kBlock;
   const size_t key_bytes = static_cast<const std::byte*>(keys_end) - reinterpret_cast<const std::byte*>(head.keys);
   return {Ahead(head.keys, key_bytes), head.values == nullptr ? Ahead() : Ahead(head.values, value_elements * sizeof(T))};
 }
@@ -205,8 +212,9 @@ void attend_block(const AttentionTile& tile, int64_t block_position, const T* ke
     kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, row == 0 ? ahead.keys : Ahead(), scratch.scores);
     float* m = state.m + row;
     float* lane_sums = scratch.lane_sums + row * 16;
-    masked ? soften<true>(tile, visible, count, scales, scratch.scores, m, lane_sums, correction)
-           : soften<false>(tile, nullptr, count, scales, scratch.scores, m, lane_sums, correction);
+    constexpr auto kVectors = std::make_index_sequence<kRowVectors>();
+    masked ? soften<true>(kVectors, tile, visible, count, scales, scratch.scores, m, lane_sums, correction)
+           : soften<false>(kVectors, tile, nullptr, count, scales, scratch.scores, m, lane_sums, correction);
     float* acc = state.acc + row * v_stride;
     if (masked) {
       add_masked_values(visible, count, scratch.scores, values, correction, acc);
@@ -218,7 +226,8 @@ void attend_block(const AttentionTile& tile, int64_t block_position, const T* ke
 
 // `read_end`: where the positions end that this thread goes on to read.
 template <class T>
-void attend_range(const AttentionTile& tile, int64_t range, int64_t read_end, const AttentionScratch& scratch, float* state_base) {
+void attend_range(const AttentionTile& tile, int64_t range, int64_t read_end, const AttentionScratch& scratch,
+                  float* state_base) {
   const KvCacheView& cache = *tile.cache;
   const State state(tile, state_base);
   const int64_t v_stride = kv_value_stride(cache.v_head_dim);
