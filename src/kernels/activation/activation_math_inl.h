@@ -47,13 +47,11 @@ HWY_INLINE VF power_of_two(VI n) {
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
 }
 
-// x = n·ln 2 + r with |r| <= 0.35; returns e^r (relative error 8e-9 before rounding).
-HWY_INLINE VF exp_reduced(VF x, VI& n) {
+// x = n·ln 2 + r with |r| <= 0.35, n as float; returns e^r (relative error 8e-9 before rounding).
+HWY_INLINE VF exp_of_rest(VF x, VF n) {
   const F32 d;
-  n = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504f)));
-  const VF nf = hn::ConvertTo(d, n);
-  VF r = hn::NegMulAdd(nf, hn::Set(d, 0.693359375f), x);  // 9 bits: the product is exact without FMA too
-  r = hn::NegMulAdd(nf, hn::Set(d, -2.12194440e-4f), r);
+  VF r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);  // 9 bits: the product is exact without FMA too
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
   VF p = hn::Set(d, 0.001392625083f);
   p = hn::MulAdd(p, r, hn::Set(d, 0.008363232884f));
   p = hn::MulAdd(p, r, hn::Set(d, 0.04166655421f));
@@ -62,11 +60,13 @@ HWY_INLINE VF exp_reduced(VF x, VI& n) {
   return hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
 }
 
+HWY_INLINE VF per_ln2(VF x) { return hn::Mul(x, hn::Set(F32(), 1.44269504f)); }
+
 // e^x over the whole range, subnormal results included; e^0 = 1 exactly. At most 2 ulp.
 HWY_INLINE VF exp_full(VF x) {
   const F32 d;
-  VI n;
-  const VF p = exp_reduced(x, n);
+  const VI n = hn::NearestInt(per_ln2(x));
+  const VF p = exp_of_rest(x, hn::ConvertTo(d, n));
   const VI half = hn::ShiftRight<1>(n);  // two steps: 2^n itself may be out of range
   VF y = hn::Mul(hn::Mul(p, power_of_two(half)), power_of_two(hn::Sub(n, half)));
   y = hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.8f)), hn::Set(d, std::numeric_limits<float>::infinity()), y);
@@ -76,9 +76,14 @@ HWY_INLINE VF exp_full(VF x) {
 // e^x for x <= 0, results below the normal range are 0; e^0 = 1 exactly, e^-inf = 0. For softmax.
 HWY_INLINE VF exp_negative(VF x) {
   const F32 d;
-  VI n;
-  const VF p = exp_reduced(x, n);
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), hn::Mul(p, power_of_two(n)));
+  const I32 di;
+  // Added to 1.5 · 2^23, x / ln 2 is rounded to n, which then lies in the lowest bits: less work than NearestInt, whose overflow
+  // is put right. Below -87.3 both may be anything.
+  const VF magic = hn::Set(d, 0x1.8p23f);
+  const VF shifted = hn::Add(per_ln2(x), magic);
+  const VF power = hn::BitCast(d, hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::BitCast(di, hn::Set(d, 1.0f))));
+  const VF p = exp_of_rest(x, hn::Sub(shifted, magic));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), hn::Mul(p, power));
 }
 
 // tanh: an odd polynomial below 0.625 (2e-8 of the cubic term), 1 - 2/(e^2|x| + 1) above.

@@ -29,6 +29,11 @@ struct Plan {
   }
 
   int64_t tiles() const { return first_tile[sequences.size()]; }
+  int64_t most_rows() const {  // of a tile
+    int64_t queries = 0;
+    for (const AttentionSequence& s : sequences) queries = std::max(queries, s.query_count);
+    return head_chunk * std::min(query_chunk, queries);
+  }
   // That threads can work on: ranges of tiles.
   int64_t parts() const {
     int64_t count = 0;
@@ -63,47 +68,78 @@ struct Plan {
 
 int64_t cost(const AttentionTile& tile) { return tile.rows() * (tile.key_end() - tile.key_begin()); }
 
-// A tile that alone is more than a thread's share (one long decode) is divided by ranges instead; at most `threads` - 1 tiles
-// are.
-bool is_split(const AttentionTile& tile, int64_t share) {
-  return tile.range_end() - tile.range_begin() > 1 && cost(tile) > share;
+// States of the largest tile that are held for each thread; of smaller ones as many as fit.
+constexpr int64_t kStatesPerThread = 8;
+// A tile of more than this part of a thread's share is divided by ranges: what threads wait for one another at the end is a small
+// part of their work.
+constexpr int64_t kPartsOfShare = 8;
+
+// Tiles divided by ranges, which go to threads in waves, so that the number of states held does not grow with the context; after
+// each wave they are merged in order.
+struct Split {
+  std::span<int64_t> tiles;  // ascending
+  std::span<float> states;
+  int64_t state_floats;
+  int64_t wave = 0;   // ranges of each tile at once; one more state holds what is merged
+  int64_t waves = 0;  // of the longest
+
+  int64_t count() const { return std::ssize(tiles); }
+  int64_t parts() const { return count() * wave; }
+  float* merged(int64_t i) const { return states.data() + i * state_floats; }
+  float* range_state(int64_t i, int64_t w) const { return states.data() + (count() + i * wave + w) * state_floats; }
+  bool has(int64_t tile) const { return std::binary_search(tiles.begin(), tiles.end(), tile); }
+
+  // Takes the tiles that are too large for a share, as far as there are states for two ranges of each.
+  void choose(const Plan& plan, int threads) {
+    int64_t total = 0, found = 0, ranges = 0;
+    for (int64_t i = 0; i < plan.tiles(); ++i) total += cost(plan.tile(i));
+    const int64_t capacity = std::ssize(states) / state_floats;
+    const int64_t most = std::min<int64_t>(std::ssize(tiles), capacity / 3);
+    for (int64_t i = 0; i < plan.tiles() && found < most; ++i) {
+      const AttentionTile tile = plan.tile(i);
+      const int64_t of_tile = tile.range_end() - tile.range_begin();
+      if (of_tile < 2 || cost(tile) * kPartsOfShare * threads <= total) continue;
+      tiles[found++] = i;
+      ranges = std::max(ranges, of_tile);
+    }
+    tiles = tiles.first(found);
+    if (found == 0) return;
+    wave = std::min(capacity / found - 1, ranges);
+    if (wave > threads && wave < ranges) wave -= wave % threads;
+    waves = ceil_div(ranges, wave);
+  }
+};
+
+// The n-th wave, and what other work comes with it: the tiles that are not split go first, so that small parts fill up the end.
+void run_wave(const Context& ctx, const Plan& plan, const AttentionTileKernels& kernels, const Split& split, int64_t n,
+              std::span<float> scratch) {
+  const int64_t scratch_floats = std::ssize(scratch) / ctx.pool.size(), tiles = n == 0 ? plan.tiles() : 0;
+  ctx.pool.parallel_for(tiles + split.parts(), 1, [&](int64_t begin, int64_t end, int thread) {
+    float* const own = scratch.data() + thread * scratch_floats;
+    for (int64_t j = begin; j < end; ++j) {
+      if (j < tiles) {
+        if (!split.has(j)) kernels.whole(plan.tile(j), own);
+        continue;
+      }
+      const int64_t i = (j - tiles) / split.wave, w = (j - tiles) % split.wave;
+      const AttentionTile tile = plan.tile(split.tiles[i]);
+      const int64_t range = tile.range_begin() + n * split.wave + w;
+      if (range < tile.range_end()) kernels.one_range(tile, range, own, split.range_state(i, w));
+    }
+  });
 }
 
-// Ranges go to threads in waves, so that the number of states held does not grow with the context; after each wave they are
-// merged in order.
-void run_split(const Context& ctx, const Plan& plan, const AttentionTileKernels& kernels, std::span<const int64_t> tiles,
-               std::span<float> scratch, int64_t scratch_floats, std::span<float> states, int64_t state_floats) {
-  const auto count = std::ssize(tiles);
-  const auto capacity = std::ssize(states) / state_floats;
-  int64_t wave = capacity / count - 1;  // ranges of each tile at once; one more state holds what is merged
-  if (wave > ctx.pool.size()) wave -= wave % ctx.pool.size();
-  const auto merged = [&](int64_t i) { return states.data() + i * state_floats; };
-  const auto range_state = [&](int64_t i, int64_t w) { return states.data() + (count + i * wave + w) * state_floats; };
-  int64_t waves = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const AttentionTile tile = plan.tile(tiles[i]);
-    kernels.clear(tile, merged(i));
-    waves = std::max(waves, ceil_div(tile.range_end() - tile.range_begin(), wave));
-  }
-  for (int64_t n = 0; n < waves; ++n) {
-    ctx.pool.parallel_for(count * wave, 1, [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t j = begin; j < end; ++j) {
-        const int64_t i = j % count, w = j / count;
-        const AttentionTile tile = plan.tile(tiles[i]);
-        const int64_t range = tile.range_begin() + n * wave + w;
-        if (range < tile.range_end()) kernels.one_range(tile, range, scratch.data() + thread * scratch_floats, range_state(i, w));
+void merge_wave(const Context& ctx, const Plan& plan, const AttentionTileKernels& kernels, const Split& split, int64_t n) {
+  ctx.pool.parallel_for(split.count(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const AttentionTile tile = plan.tile(split.tiles[i]);
+      if (n == 0) kernels.clear(tile, split.merged(i));
+      for (int64_t w = 0; w < split.wave && tile.range_begin() + n * split.wave + w < tile.range_end(); ++w) {
+        kernels.merge(tile, split.merged(i), split.range_state(i, w));
       }
-    });
-    ctx.pool.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) {
-        const AttentionTile tile = plan.tile(tiles[i]);
-        for (int64_t w = 0; w < wave && tile.range_begin() + n * wave + w < tile.range_end(); ++w) {
-          kernels.merge(tile, merged(i), range_state(i, w));
-        }
-        if (n == waves - 1) kernels.finish(tile, merged(i));
-      }
-    });
-  }
+      if (n == split.waves - 1) kernels.finish(tile, split.merged(i));
+    }
+  });
 }
 
 void check(const AttentionParams& params, MatrixView<const float> q, const KvCacheView& cache,
@@ -134,34 +170,22 @@ void paged_attention(const Context& ctx, const AttentionParams& params, MatrixVi
   const int threads = ctx.pool.size();
   Plan plan{params, cache, q, out, sequences, ctx.scratch.make<int64_t>(sequences.size() + 1), group};
   plan.cut(std::min(group, kMaxTileRows));
-  if (plan.tiles() > 0 && plan.parts() < threads) {  // K and V are then read more often, by threads that had nothing to do
+  if (plan.tiles() == 0) return;
+  if (plan.parts() < threads) {  // K and V are then read more often, by threads that had nothing to do
     plan.cut(ceil_div(plan.head_chunk * plan.parts(), threads));
   }
 
-  const int64_t scratch_floats = attention_scratch_floats(params.head_dim, cache.v_head_dim);
-  const int64_t state_floats = attention_state_floats(cache.v_head_dim);
-  const auto scratch = ctx.scratch.make<float>(threads * scratch_floats);
-  const auto states = ctx.scratch.make<float>(threads > 1 ? 4 * threads * state_floats : 0);
-  const auto split = ctx.scratch.make<int64_t>(threads);
+  const int64_t states = threads > 1 ? kStatesPerThread * threads * attention_state_floats(kMaxTileRows, cache.v_head_dim) : 0;
+  Split split{ctx.scratch.make<int64_t>(kPartsOfShare * threads), ctx.scratch.make<float>(states),
+              attention_state_floats(plan.most_rows(), cache.v_head_dim)};
+  split.choose(plan, threads);
+  const auto scratch = ctx.scratch.make<float>(threads * attention_scratch_floats(params.head_dim, cache.v_head_dim));
   const AttentionTileKernels kernels = attention_tile_kernels(ctx.level);
-
-  int64_t total = 0;
-  size_t splits = 0;
-  if (threads > 1) {
-    for (int64_t i = 0; i < plan.tiles(); ++i) total += cost(plan.tile(i));
+  run_wave(ctx, plan, kernels, split, 0, scratch);
+  for (int64_t n = 0; n < split.waves; ++n) {
+    if (n > 0) run_wave(ctx, plan, kernels, split, n, scratch);
+    merge_wave(ctx, plan, kernels, split, n);
   }
-  const int64_t share = threads > 1 ? total / threads : INT64_MAX;
-  ctx.pool.parallel_for(plan.tiles(), 1, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; ++i) {
-      const AttentionTile tile = plan.tile(i);
-      if (!is_split(tile, share)) kernels.whole(tile, scratch.data() + thread * scratch_floats);
-    }
-  });
-  if (threads == 1) return;
-  for (int64_t i = 0; i < plan.tiles(); ++i) {
-    if (is_split(plan.tile(i), share)) split[splits++] = i;
-  }
-  if (splits > 0) run_split(ctx, plan, kernels, split.first(splits), scratch, scratch_floats, states, state_floats);
 }
 
 }  // namespace choral::kernels

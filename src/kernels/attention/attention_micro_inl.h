@@ -8,11 +8,12 @@
 #define CHORAL_ATTENTION_MICRO_INL
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "base/float16.h"
@@ -72,17 +73,24 @@ HWY_INLINE VF load_as_float(const int8_t* p) {
   return hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::LoadU(d8, p)));
 }
 
-// acc[r][v] += a[r] · b[v]; element I of acc is row I / NV, vector I % NV.
-template <size_t NV, size_t RNV, size_t... I>
-HWY_INLINE void outer_product(std::index_sequence<I...>, VF (&acc)[RNV], const float* const a, size_t a_stride,
-                              const VF (&b)[NV]) {
+// acc[r][v] += a[r · a_stride] · b[v], row r's vector v at acc[r · NV + v]. What there is less of, rows or vectors, is kept in
+// registers and the rest taken one by one: the 12 accumulators of 3 rows leave 4 of AVX2's 16.
+template <size_t R, size_t NV, class T, size_t... I>
+HWY_INLINE void outer_product(std::index_sequence<I...>, VF (&acc)[R * NV], const float* a, size_t a_stride, const T* b) {
   const F32 d;
-  ((acc[I] = hn::MulAdd(hn::Set(d, a[I / NV * a_stride]), b[I % NV], acc[I])), ...);
-}
-
-template <class T, size_t NV, size_t... V>
-HWY_INLINE void load_vectors(std::index_sequence<V...>, const T* p, VF (&b)[NV]) {
-  ((b[V] = load_as_float(p + V * kLanes)), ...);
+  VF one;
+  if constexpr (R < NV) {
+    VF rows[R];
+    ((I < R ? void(rows[I % R] = hn::Set(d, a[I % R * a_stride])) : void()), ...);
+    ((I % R == 0 ? void(one = load_as_float(b + I / R * kLanes)) : void(),
+      acc[I % R * NV + I / R] = hn::MulAdd(rows[I % R], one, acc[I % R * NV + I / R])),
+     ...);
+  } else {
+    VF vectors[NV];
+    ((I < NV ? void(vectors[I % NV] = load_as_float(b + I % NV * kLanes)) : void()), ...);
+    ((I % NV == 0 ? void(one = hn::Set(d, a[I / NV * a_stride])) : void(), acc[I] = hn::MulAdd(one, vectors[I % NV], acc[I])),
+     ...);
+  }
 }
 
 template <size_t RNV, size_t... I>
@@ -101,34 +109,52 @@ HWY_INLINE void load_scaled_tile(std::index_sequence<I...>, VF (&acc)[RNV], cons
   ((acc[I] = hn::Mul(hn::LoadU(d, p + I / NV * stride + I % NV * kLanes), hn::Set(d, factor[I / NV]))), ...);
 }
 
-// Memory that is asked for on the way through a block, `row_bytes` for each of its rows. Null: none.
-struct Ahead {
-  const std::byte* data = nullptr;
-  size_t row_bytes = 0;
+// Memory that is asked for on the way through a tile, evenly over its steps: a burst would wait for the few misses that a core
+// can have open. It comes to L2, which has more of them than L1.
+class Ahead {
+ public:
+  Ahead() = default;
+  Ahead(const void* data, size_t size_bytes) : next_(static_cast<const std::byte*>(data)), end_(next_ + size_bytes) {}
+
+  // Before a tile of so many steps.
+  HWY_INLINE void spread(size_t steps) {
+    const size_t lines = (end_ - next_ + kLine - 1) / kLine, runs = (steps + 1) / 2;
+    if (lines == 0) return;
+    run_ = 2;
+    run_bytes_ = kLine * ((lines + runs - 1) / runs);
+  }
+  // Asks for the next part and gives the number of steps after which to ask again.
+  HWY_INLINE size_t ask() {
+    const std::byte* const until = std::min(end_, next_ + run_bytes_);
+    for (; next_ < until; next_ += kLine) __builtin_prefetch(next_, 0, 2);
+    return run_;
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  const std::byte *next_ = nullptr, *end_ = nullptr;
+  size_t run_bytes_ = 0, run_ = std::numeric_limits<size_t>::max() / 2;
 };
+
+// Calls step(i) for each i of [begin, end).
+template <class Step>
+HWY_INLINE void for_steps(size_t begin, size_t end, Ahead& ahead, const Step& step) {
+  for (size_t i = begin; i < end;) {
+    for (const size_t run_end = std::min(end, i + ahead.ask()); i < run_end; ++i) step(i);
+  }
+}
 
 // scores[R][32] = q·Kᵀ; q is packed [head_dim][R], k is [head_dim][32].
 template <size_t R, class T>
-void score_tile(const float* q, const T* k, size_t head_dim, const Ahead& ahead, float* scores) {
+void score_tile(const float* q, const T* k, size_t head_dim, Ahead ahead, float* scores) {
   constexpr size_t NV = std::min(vectors_of(R), kBlock / kLanes);
   constexpr auto kTile = std::make_index_sequence<R * NV>();
+  ahead.spread(head_dim * (kBlock / (NV * kLanes)));
   for (size_t col = 0; col < kBlock; col += NV * kLanes) {
     VF acc[R * NV];
     set_zero(kTile, acc);
-    const auto multiply_add = [&](size_t i) HWY_ATTR {
-      VF keys[NV];
-      load_vectors(std::make_index_sequence<NV>(), k + i * kBlock + col, keys);
-      outer_product<NV>(kTile, acc, q + i * R, 1, keys);
-    };
-    if (ahead.data == nullptr) {
-      for (size_t i = 0; i < head_dim; ++i) multiply_add(i);
-    } else {
-      const std::byte* next = ahead.data + col * (ahead.row_bytes / kBlock);
-      for (size_t i = 0; i < head_dim; ++i, next += ahead.row_bytes) {
-        for (size_t line = 0; line < NV * kLanes * (ahead.row_bytes / kBlock); line += 64) hwy::Prefetch(next + line);
-        multiply_add(i);
-      }
-    }
+    for_steps(0, head_dim, ahead,
+              [&](size_t i) HWY_ATTR { outer_product<R, NV>(kTile, acc, q + i * R, 1, k + i * kBlock + col); });
     store_tile<NV>(kTile, acc, scores + col, kBlock);
   }
 }
@@ -143,33 +169,31 @@ struct ValueBlock {
 // acc[R][v_stride] = acc · correction + p·V over keys [begin, end) of the block; p [R][32], v [32][row].
 template <size_t R, size_t NV, class T>
 HWY_INLINE void value_columns(const float* p, const T* v, size_t row, size_t v_stride, size_t begin, size_t end,
-                              const float* correction, float* acc) {
+                              const float* correction, Ahead& ahead, float* acc) {
   constexpr auto kTile = std::make_index_sequence<R * NV>();
   VF sum[R * NV];
   load_scaled_tile<NV>(kTile, sum, acc, v_stride, correction);
-  for (size_t j = begin; j < end; ++j) {
-    VF values[NV];
-    load_vectors(std::make_index_sequence<NV>(), v + j * row, values);
-    outer_product<NV>(kTile, sum, p + j, kBlock, values);
-  }
+  for_steps(begin, end, ahead, [&](size_t j) HWY_ATTR { outer_product<R, NV>(kTile, sum, p + j, kBlock, v + j * row); });
   store_tile<NV>(kTile, sum, acc, v_stride);
 }
 
 template <size_t R, class T>
-void value_tile(const float* p, const ValueBlock<T>& block, size_t begin, size_t end, const float* correction, float* acc) {
+void value_tile(const float* p, const ValueBlock<T>& block, size_t begin, size_t end, const float* correction, Ahead ahead,
+                float* acc) {
   const auto [v, row, v_stride] = block;
   constexpr size_t NV = vectors_of(R);
+  ahead.spread((end - begin) * ceil_div(v_stride, NV * kLanes));
   size_t col = 0;
   for (; col + NV * kLanes <= v_stride; col += NV * kLanes) {
-    value_columns<R, NV>(p, v + col, row, v_stride, begin, end, correction, acc + col);
+    value_columns<R, NV>(p, v + col, row, v_stride, begin, end, correction, ahead, acc + col);
   }
-  for (; col < v_stride; col += kLanes) value_columns<R, 1>(p, v + col, row, v_stride, begin, end, correction, acc + col);
+  for (; col < v_stride; col += kLanes) value_columns<R, 1>(p, v + col, row, v_stride, begin, end, correction, ahead, acc + col);
 }
 
 template <class T>
-using ScoreTile = void (*)(const float*, const T*, size_t, const Ahead&, float*);
+using ScoreTile = void (*)(const float*, const T*, size_t, Ahead, float*);
 template <class T>
-using ValueTile = void (*)(const float*, const ValueBlock<T>&, size_t, size_t, const float*, float*);
+using ValueTile = void (*)(const float*, const ValueBlock<T>&, size_t, size_t, const float*, Ahead, float*);
 
 template <class T, size_t... I>
 constexpr std::array<ScoreTile<T>, sizeof...(I)> score_tiles(std::index_sequence<I...>) {

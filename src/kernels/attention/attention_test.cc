@@ -282,6 +282,23 @@ TEST(AttentionTest, ALongDecodeSplitOverThreadsEqualsItsPrefill) {
   }
 }
 
+// More long tiles than there are states for, each of more ranges than a wave has; decode rows beside them.
+TEST(AttentionTest, TilesDividedInWavesEqualWholeOnes) {
+  const Shape shape{.heads = 9, .kv_heads = 3, .head_dim = 8, .v_head_dim = 8, .dtype = DType::kF16};
+  const int64_t lengths[] = {9 * kAttentionRangeTokens + 5, 3 * kAttentionRangeTokens, 40};
+  Batch batch(shape, lengths, 9);
+  const std::pair<int, Chunk> work[] = {{1, {lengths[1] - 1, 1}}, {0, {lengths[0] - 21, 21}}, {2, {39, 1}}};
+  for (const CpuLevel level : distinct_levels()) {
+    std::vector<float> expected, got;
+    batch.run(level, 1, work, expected);
+    for (const int threads : {2, 3, 8}) {
+      got.clear();
+      batch.run(level, threads, work, got);
+      expect_same_bits(expected, got, "divided");
+    }
+  }
+}
+
 TEST(AttentionTest, LongContextMatchesTheOracle) {
   const Shape shape{.heads = 1, .kv_heads = 1, .head_dim = 16, .v_head_dim = 16, .dtype = DType::kBF16};
   const int64_t lengths[] = {2 * kAttentionRangeTokens + 40};

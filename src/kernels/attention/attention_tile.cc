@@ -2,7 +2,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/attention_tile.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -34,7 +33,7 @@ struct AttentionScratch {
     scores = values + kKvBlockTokens * turned_value_stride(v_head_dim);
     lane_sums = scores + 16 * kKvBlockTokens;
     range_state = lane_sums + kMaxTileRows * 16;
-    merged_state = range_state + attention_state_floats(v_head_dim);
+    merged_state = range_state + attention_state_floats(kMaxTileRows, v_head_dim);
   }
 };
 }  // namespace choral::kernels
@@ -52,7 +51,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 struct State {
   float *acc, *m, *l;
   State(const AttentionTile& tile, float* base)
-      : acc(base), m(base + kMaxTileRows * kv_value_stride(tile.cache->v_head_dim)), l(m + kMaxTileRows) {}
+      : acc(base), m(base + tile.rows() * kv_value_stride(tile.cache->v_head_dim)), l(m + tile.rows()) {}
 };
 
 // The keys [begin, end) of one block that a row sees; empty if end <= begin.
@@ -103,34 +102,39 @@ struct Scales {
   const float* values = nullptr;
 };
 
+VF soft_capped(VF x, float cap) {
+  const F32 d;
+  return hn::Mul(hn::Set(d, cap), tanh_full(hn::Div(x, hn::Set(d, cap))));
+}
+
+// Scores of the keys that a row sees; v is the vector's place among them.
+HWY_INLINE VF seen_scores(VF x, size_t v, const Visible& visible) {
+  const F32 d;
+  alignas(64) constexpr float kIota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const VF index = hn::Add(hn::Load(d, kIota), hn::Set(d, static_cast<float>(v * kLanes)));
+  const auto seen = hn::And(hn::Ge(index, hn::Set(d, static_cast<float>(visible.begin))),
+                            hn::Lt(index, hn::Set(d, static_cast<float>(visible.end))));
+  return hn::IfThenElse(seen, x, hn::Set(d, kMinusInfinity));
+}
+
 // Turns the scores [count][32] of a register tile into weights e^(score − m), moves m and l on, and gives the factor for what acc
 // held. Scales are of keys and values as they lie in the block: a score is multiplied by its key's, and a weight, once l has it,
-// by its value's.
-template <bool kMasked>
-void soften(const AttentionTile& tile, const Visible* visible, int64_t count, Scales scales, float* scores, float* m,
-            float* lane_sums, float* correction) {
+// by its value's. A row's vectors stay in registers.
+template <bool kMasked, size_t... V>
+void soften(std::index_sequence<V...> vectors, const AttentionTile& tile, const Visible* visible, int64_t count, Scales scales,
+            float* scores, float* m, float* lane_sums, float* correction) {
   const F32 d;
   const VF scale = hn::Set(d, tile.params->scale);
   const float softcap = tile.params->softcap;
-  alignas(64) constexpr float kIota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const VF iota = hn::Load(d, kIota);
   for (int64_t r = 0; r < count; ++r) {
     float* s = scores + r * kBlock;
-    VF x[kRowVectors];
+    VF x[kRowVectors] = {hn::Load(d, s + V * kLanes)...};
+    if (scales.keys != nullptr) ((x[V] = hn::Mul(x[V], hn::LoadU(d, scales.keys + V * kLanes))), ...);
+    ((x[V] = hn::Mul(x[V], scale)), ...);
+    if (softcap > 0.0f) ((x[V] = soft_capped(x[V], softcap)), ...);
+    if constexpr (kMasked) ((x[V] = seen_scores(x[V], V, visible[r])), ...);
     VF largest = hn::Set(d, kMinusInfinity);
-    for (size_t v = 0; v < kRowVectors; ++v) {
-      x[v] = hn::Load(d, s + v * kLanes);
-      if (scales.keys != nullptr) x[v] = hn::Mul(x[v], hn::LoadU(d, scales.keys + v * kLanes));
-      x[v] = hn::Mul(x[v], scale);
-      if (softcap > 0.0f) x[v] = hn::Mul(hn::Set(d, softcap), tanh_full(hn::Div(x[v], hn::Set(d, softcap))));
-      if constexpr (kMasked) {
-        const VF index = hn::Add(iota, hn::Set(d, static_cast<float>(v * kLanes)));
-        const auto seen = hn::And(hn::Ge(index, hn::Set(d, static_cast<float>(visible[r].begin))),
-                                  hn::Lt(index, hn::Set(d, static_cast<float>(visible[r].end))));
-        x[v] = hn::IfThenElse(seen, x[v], hn::Set(d, kMinusInfinity));
-      }
-      largest = hn::Max(largest, x[v]);
-    }
+    ((largest = hn::Max(largest, x[V])), ...);
     // Most blocks bring no new largest score: then nothing is rescaled and the lanes need not be reduced.
     float factor = 1.0f;
     const float old_m = m[r];
@@ -141,13 +145,14 @@ void soften(const AttentionTile& tile, const Visible* visible, int64_t count, Sc
     correction[r] = factor;
     // Nothing visible so far: −inf − −inf would be NaN; from 0 every e^−inf is an exact 0.
     const VF base = hn::Set(d, m[r] == kMinusInfinity ? 0.0f : m[r]);
-    for (size_t v = 0; v < kRowVectors; ++v) {
-      x[v] = exp_negative(hn::Sub(x[v], base));
-      const bool scaled = scales.values != nullptr;
-      hn::Store(scaled ? hn::Mul(x[v], hn::LoadU(d, scales.values + v * kLanes)) : x[v], d, s + v * kLanes);
+    ((x[V] = exp_negative(hn::Sub(x[V], base))), ...);
+    if (scales.values != nullptr) {
+      (hn::Store(hn::Mul(x[V], hn::LoadU(d, scales.values + V * kLanes)), d, s + V * kLanes), ...);
+    } else {
+      (hn::Store(x[V], d, s + V * kLanes), ...);
     }
     float* sums = lane_sums + r * 16;
-    const VF sum = pairwise_sum(std::make_index_sequence<kRowVectors>(), x);
+    const VF sum = pairwise_sum(vectors, x);
     hn::Store(hn::MulAdd(hn::Load(d, sums), hn::Set(d, factor), sum), d, sums);
   }
 }
@@ -163,7 +168,7 @@ void add_masked_values(const Visible* visible, int64_t count, const float* p, co
   if (begin >= end) begin = end = 0;  // nothing in common
   const auto alone = [&](int64_t r, int64_t from, int64_t to) HWY_ATTR {
     if (from >= to) return;
-    kValueTiles<T>[0](p + r * kBlock, v, from, to, correction + r, acc + r * v.v_stride);
+    kValueTiles<T>[0](p + r * kBlock, v, from, to, correction + r, Ahead(), acc + r * v.v_stride);
     correction[r] = 1.0f;  // once
   };
   if (begin == end) {
@@ -171,14 +176,27 @@ void add_masked_values(const Visible* visible, int64_t count, const float* p, co
     return;
   }
   for (int64_t r = 0; r < count; ++r) alone(r, visible[r].begin, begin);
-  kValueTiles<T>[count - 1](p, v, begin, end, correction, acc);
+  kValueTiles<T>[count - 1](p, v, begin, end, correction, Ahead(), acc);
   std::fill(correction, correction + count, 1.0f);
   for (int64_t r = 0; r < count; ++r) alone(r, end, visible[r].end);
 }
 
+// A block to come: a decode waits for memory, and blocks lie anywhere, so that the hardware's prefetcher starts anew at each.
+struct BlockAhead {
+  Ahead keys, values;
+};
+
+template <class T>
+BlockAhead block_ahead(const KvHeadBlock<T>& head, int64_t key_elements, int64_t value_elements) {
+  const auto* keys_end =
+      head.key_scales == nullptr ? static_cast<const void*>(head.keys + key_elements) : head.value_scales + kBlock;
+  const size_t key_bytes = static_cast<const std::byte*>(keys_end) - reinterpret_cast<const std::byte*>(head.keys);
+  return {Ahead(head.keys, key_bytes), head.values == nullptr ? Ahead() : Ahead(head.values, value_elements * sizeof(T))};
+}
+
 template <class T>
 void attend_block(const AttentionTile& tile, int64_t block_position, const T* keys, const ValueBlock<T>& values, Scales scales,
-                  const Ahead& ahead, const AttentionScratch& scratch, const State& state) {
+                  const BlockAhead& ahead, const AttentionScratch& scratch, const State& state) {
   const int64_t dim = tile.params->head_dim, v_stride = kv_value_stride(tile.cache->v_head_dim);
   for (int64_t row = 0, count = 0; row < tile.rows(); row += count) {
     count = tile_rows(tile, row);
@@ -191,34 +209,25 @@ void attend_block(const AttentionTile& tile, int64_t block_position, const T* ke
       for (int64_t r = 0; r < count; ++r) visible[r] = visible_keys(tile, tile.position((row + r) / tile.heads), block_position);
     }
     alignas(64) float correction[16];
-    kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, row == 0 ? ahead : Ahead(), scratch.scores);
+    kScoreTiles<T>[count - 1](scratch.q + row * dim, keys, dim, row == 0 ? ahead.keys : Ahead(), scratch.scores);
     float* m = state.m + row;
     float* lane_sums = scratch.lane_sums + row * 16;
-    masked ? soften<true>(tile, visible, count, scales, scratch.scores, m, lane_sums, correction)
-           : soften<false>(tile, nullptr, count, scales, scratch.scores, m, lane_sums, correction);
+    constexpr auto kVectors = std::make_index_sequence<kRowVectors>();
+    masked ? soften<true>(kVectors, tile, visible, count, scales, scratch.scores, m, lane_sums, correction)
+           : soften<false>(kVectors, tile, nullptr, count, scales, scratch.scores, m, lane_sums, correction);
     float* acc = state.acc + row * v_stride;
     if (masked) {
       add_masked_values(visible, count, scratch.scores, values, correction, acc);
     } else {
-      kValueTiles<T>[count - 1](scratch.scores, values, 0, kBlock, correction, acc);
+      kValueTiles<T>[count - 1](scratch.scores, values, 0, kBlock, correction, row == 0 ? ahead.values : Ahead(), acc);
     }
   }
 }
 
-// A decode waits for memory, and blocks lie anywhere: the hardware's prefetcher starts anew at each.
-HWY_INLINE void prefetch(const void* p, int64_t size_bytes) {
-  for (int64_t i = 0; i < size_bytes; i += 64) hwy::Prefetch(static_cast<const std::byte*>(p) + i);
-}
-
+// `read_end`: where the positions end that this thread goes on to read.
 template <class T>
-HWY_INLINE void prefetch_head(const KvHeadBlock<T>& head, int64_t key_elements, int64_t value_elements) {
-  prefetch(head.keys, key_elements * sizeof(T));
-  if (head.values != nullptr) prefetch(head.values, value_elements * sizeof(T));
-  if (head.key_scales != nullptr) prefetch(head.key_scales, 2 * kBlock * sizeof(float));
-}
-
-template <class T>
-void attend_range(const AttentionTile& tile, int64_t range, const AttentionScratch& scratch, float* state_base) {
+void attend_range(const AttentionTile& tile, int64_t range, int64_t read_end, const AttentionScratch& scratch,
+                  float* state_base) {
   const KvCacheView& cache = *tile.cache;
   const State state(tile, state_base);
   const int64_t v_stride = kv_value_stride(cache.v_head_dim);
@@ -238,8 +247,8 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
     const KvHeadBlock<T> head = head_of(block);
     const Scales scales{head.key_scales, head.value_scales};
     const int64_t position = block * kKvBlockTokens;
-    const bool reads_on = tile.queries == 1 && block + 1 < end;
-    if (reads_on && !latent) prefetch_head(head_of(block + 1), key_floats, value_floats);
+    BlockAhead ahead;
+    if (position + kKvBlockTokens < read_end) ahead = block_ahead(head_of(block + 1), key_floats, value_floats);
     if (latent) {
       const float* keys = scratch.keys;
       if constexpr (std::is_same_v<T, float>) {
@@ -249,16 +258,14 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
       } else {
         widen(head.keys, key_floats, scratch.keys);
       }
-      // A block of latents is more than can be waited for at once: it comes while this one is multiplied.
-      const Ahead ahead{reads_on ? reinterpret_cast<const std::byte*>(head_of(block + 1).keys) : nullptr, kBlock * sizeof(T)};
       const auto values = turn_values(keys, cache.v_head_dim, scratch.values);
       attend_block<float>(tile, position, keys, values, {}, ahead, scratch, state);
     } else if (widened) {
       widen(head.keys, key_floats, scratch.keys);
       widen(head.values, value_floats, scratch.values);
-      attend_block<float>(tile, position, scratch.keys, {scratch.values, stride, stride}, scales, {}, scratch, state);
+      attend_block<float>(tile, position, scratch.keys, {scratch.values, stride, stride}, scales, ahead, scratch, state);
     } else {
-      attend_block<T>(tile, position, head.keys, {head.values, stride, stride}, scales, {}, scratch, state);
+      attend_block<T>(tile, position, head.keys, {head.values, stride, stride}, scales, ahead, scratch, state);
     }
   }
   for (int64_t r = 0; r < tile.rows(); ++r) {
@@ -266,12 +273,12 @@ void attend_range(const AttentionTile& tile, int64_t range, const AttentionScrat
   }
 }
 
-void attend_range(const AttentionTile& tile, int64_t range, const AttentionScratch& scratch, float* state) {
+void attend_range(const AttentionTile& tile, int64_t range, int64_t read_end, const AttentionScratch& scratch, float* state) {
   switch (tile.cache->dtype) {
-    case DType::kBF16: return attend_range<BFloat16>(tile, range, scratch, state);
-    case DType::kF16: return attend_range<Float16>(tile, range, scratch, state);
-    case DType::kI8: return attend_range<int8_t>(tile, range, scratch, state);
-    default: return attend_range<float>(tile, range, scratch, state);
+    case DType::kBF16: return attend_range<BFloat16>(tile, range, read_end, scratch, state);
+    case DType::kF16: return attend_range<Float16>(tile, range, read_end, scratch, state);
+    case DType::kI8: return attend_range<int8_t>(tile, range, read_end, scratch, state);
+    default: return attend_range<float>(tile, range, read_end, scratch, state);
   }
 }
 
@@ -329,16 +336,16 @@ void finish(const AttentionTile& tile, const float* base) {
 void one_range(const AttentionTile& tile, int64_t range, float* scratch_base, float* state) {
   const AttentionScratch scratch(scratch_base, tile.params->head_dim, tile.cache->v_head_dim);
   pack_queries(tile, scratch.q);
-  attend_range(tile, range, scratch, state);
+  attend_range(tile, range, std::min(tile.key_end(), (range + 1) * kAttentionRangeTokens), scratch, state);
 }
 
 void whole(const AttentionTile& tile, float* scratch_base) {
   const AttentionScratch scratch(scratch_base, tile.params->head_dim, tile.cache->v_head_dim);
   pack_queries(tile, scratch.q);
   int64_t range = tile.range_begin();
-  attend_range(tile, range, scratch, scratch.merged_state);  // the first: merging into nothing is copying
+  attend_range(tile, range, tile.key_end(), scratch, scratch.merged_state);  // the first: merging into nothing is copying
   for (++range; range < tile.range_end(); ++range) {
-    attend_range(tile, range, scratch, scratch.range_state);
+    attend_range(tile, range, tile.key_end(), scratch, scratch.range_state);
     merge(tile, scratch.merged_state, scratch.range_state);
   }
   finish(tile, scratch.merged_state);
@@ -358,7 +365,7 @@ namespace choral::kernels {
 
 int64_t attention_scratch_floats(int64_t head_dim, int64_t v_head_dim) {
   return kMaxTileRows * (head_dim + 16) + kKvBlockTokens * (head_dim + turned_value_stride(v_head_dim) + 16) +
-         2 * attention_state_floats(v_head_dim);
+         2 * attention_state_floats(kMaxTileRows, v_head_dim);
 }
 
 AttentionTileKernels attention_tile_kernels(CpuLevel level) { return CHORAL_AT_LEVEL(level, tile_kernels)(); }

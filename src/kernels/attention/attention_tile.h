@@ -50,8 +50,8 @@ struct AttentionTile {
 inline int64_t turned_value_stride(int64_t v_head_dim) { return kv_value_stride(v_head_dim) + 16; }
 
 // Sizes in floats. A state is [rows][v_stride] acc, [rows] m, [rows] l.
-inline int64_t attention_state_floats(int64_t v_head_dim) {
-  return round_up(kMaxTileRows * (kv_value_stride(v_head_dim) + 2), 16);
+inline int64_t attention_state_floats(int64_t rows, int64_t v_head_dim) {
+  return round_up(rows * (kv_value_stride(v_head_dim) + 2), 16);
 }
 int64_t attention_scratch_floats(int64_t head_dim, int64_t v_head_dim);  // of one thread
 
