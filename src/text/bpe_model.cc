@@ -114,7 +114,10 @@ void BpeModel::index_joints(const BpeConfig& config) {
   }
   for (const BpeMerge& merge : config.merges) {
     const uint32_t left = ends[merge.left].last, right = ends[merge.right].first;
-    can_cut_ = can_cut_ && left != kNoText && right != kNoText;
+    if (left == kNoText || right == kNoText) {
+      can_cut_ = false;
+      return;
+    }
     if (right >= kFirstCut) joints_.insert_or_assign(joint_key(left, right), 1);
   }
 }
