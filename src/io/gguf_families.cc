@@ -413,8 +413,8 @@ Status GgufTranslation::query_scale(ConfigObject& scaling) const {
   const ConfigValue* original = scaling.find("original_max_position_embeddings");
   CHORAL_TRY(const int64_t period, count_or(kPeriod, original == nullptr ? 1 : *original->as_int()));
   if (original != nullptr && period != *original->as_int()) {
-    return unsupported("{} is {}; rope.scaling.original_context_length, {}, is supported", metadata().path_of(key(kPeriod)), period,
-                       *original->as_int());
+    return unsupported("{} is {}; rope.scaling.original_context_length, {}, is supported", metadata().path_of(key(kPeriod)),
+                       period, *original->as_int());
   }
   scaling.set("llama_4_scaling_beta", 0.1);
   return copy_double("attention.temperature_scale", "llama_4_scaling_beta", scaling);

@@ -68,9 +68,11 @@ TEST(GgufExperts, GateAndUpAreHalvesOfOneTensor) {
     EXPECT_THAT(Checkpoint::open(path).status().message(), HasSubstr("an expert's rows are its gate's and as many of its up"));
   });
   // Beside the parts a whole would be the same twice.
-  spec.tensors = {{"blk.0.ffn_gate_up_exps.weight", {3, 4, 2}, 0, floats(24)}, {"blk.0.ffn_up_exps.weight", {3, 2, 2}, 0, floats(12)}};
+  spec.tensors = {{"blk.0.ffn_gate_up_exps.weight", {3, 4, 2}, 0, floats(24)},
+                  {"blk.0.ffn_up_exps.weight", {3, 2, 2}, 0, floats(12)}};
   with_file(spec, [](const auto& path) {
-    EXPECT_THAT(Checkpoint::open(path).status().message(), HasSubstr("two tensors are 'model.layers.0.mlp.experts.0.up_proj.weight'"));
+    EXPECT_THAT(Checkpoint::open(path).status().message(),
+                HasSubstr("two tensors are 'model.layers.0.mlp.experts.0.up_proj.weight'"));
   });
 }
 

@@ -87,8 +87,8 @@ struct GgufJointNames {
 std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architecture, std::string_view gguf_name);
 // The same of a tensor that GGUF holds as two, by its Hugging Face name.
 std::optional<GgufJointNames> gguf_joint_of(const GgufArchitecture& architecture, std::string_view hf_name);
-// Of a tensor of all experts' gates and, behind each one's, its up's, as llama.cpp may write them whatever the architecture is: the
-// two Hugging Face names with a star for the expert. None: another tensor, or a model that has both as one too.
+// Of a tensor of all experts' gates and, behind each one's, its up's, as llama.cpp may write them whatever the architecture is:
+// the two Hugging Face names with a star for the expert. None: another tensor, or a model that has both as one too.
 std::optional<std::pair<std::string, std::string>> gguf_halves(const GgufArchitecture& architecture, std::string_view gguf_name);
 // What a tensor of this Hugging Face name is more than Hugging Face's, in each element.
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name);

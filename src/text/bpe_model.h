@@ -2,9 +2,9 @@
 // leftmost first, until none can. What cannot be spelled becomes byte tokens, the unknown token, or nothing, as HF does.
 //
 // Speed comes from three exact short cuts: (1) a word that came out as the token of its own text is noted, and looked up whole
-// from then on; (2) a piece is cut where no merge reaches across, so a text without pre-tokenizer falls into words; (3) short words merge
-// in plain arrays and only long ones in a heap, which keeps a megabyte of one letter at n log n.
-// Thread-safety: immutable, but for those notes, which any thread may make and which change no answer.
+// from then on; (2) a piece is cut where no merge reaches across, so a text without pre-tokenizer falls into words; (3) short
+// words merge in plain arrays and only long ones in a heap, which keeps a megabyte of one letter at n log n. Thread-safety:
+// immutable, but for those notes, which any thread may make and which change no answer.
 #pragma once
 
 #include <array>
@@ -75,10 +75,10 @@ class BpeModel final : public Model {
   std::array<int32_t, 256> byte_symbols_{};  // bytes mode: id of the byte's character, or -1
   std::array<int32_t, 256> byte_tokens_{};   // byte_fallback: id of "<0xXX>", or -1
   FlatMap64 char_symbols_;                   // code point -> id
-  FlatMap64 joints_;                         // characters that stand side by side inside some merge's result, where the right may be cut off
+  FlatMap64 joints_;  // characters that stand side by side inside some merge's result, where the right may be cut off
   bool can_cut_ = false;
-  StringTable by_bytes_;     // bytes mode: text -> id
-  std::string bytes_arena_;  // its texts
+  StringTable by_bytes_;                             // bytes mode: text -> id
+  std::string bytes_arena_;                          // its texts
   mutable std::vector<std::atomic<bool>> is_whole_;  // by id: the token's own text is known to come out as it; empty with affixes
   std::optional<std::string> unk_token_;
   int32_t unk_id_ = -1;

@@ -87,9 +87,7 @@ Result<std::string> DecoderSpec::token_bytes(std::string text, EncodeBudget& bud
       case Kind::kByteFallback:
         if (const int byte = byte_fallback_value(text); byte >= 0) return std::string(1, static_cast<char>(byte));
         continue;
-      case Kind::kFuse:
-        fused = true;
-        continue;
+      case Kind::kFuse: fused = true; continue;
       case Kind::kMetaspace: {
         std::string replacement;
         append_utf8(step.character, replacement);

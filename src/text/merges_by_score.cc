@@ -93,7 +93,7 @@ Result<std::vector<BpeMerge>> merges_by_score(const GgufTokenizerData& data, con
 
   const std::vector<int32_t> begins = longest_within(vocabulary, false), ends = longest_within(vocabulary, true);
   std::vector<BpeMerge> merges;
-  std::array<int32_t, kLongestPiece> right_of{};  // by size
+  std::array<int32_t, kLongestPiece> right_of{};                          // by size
   std::vector<size_t> sizes(static_cast<size_t>(vocabulary.id_limit()));  // at hand, other than the vocabulary's entries
   for (int32_t id = 0; id < vocabulary.id_limit(); ++id) {
     if (vocabulary.contains(id)) sizes[id] = vocabulary.token(id).size();

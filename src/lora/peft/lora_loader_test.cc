@@ -136,7 +136,8 @@ TEST(LoRALoader, TrainableTokensOfATiedHead) {
   AdapterBuilder with_dora = with_head_pair;
   with_dora.add("lm_head.lora_magnitude_vector", {kVocabulary});
   const auto dora = load(with_dora, fmt::format(R"({},"use_dora":true)", tokens), linear_and_head);
-  EXPECT_THAT(dora.status().message(), HasSubstr("trainable_token_indices: DoRA of 'lm_head', which is tied to 'model.embed_tokens'"));
+  EXPECT_THAT(dora.status().message(),
+              HasSubstr("trainable_token_indices: DoRA of 'lm_head', which is tied to 'model.embed_tokens'"));
   AdapterBuilder with_own_pair = head_rows;
   with_own_pair.pair("lm_head", 2, kHidden, kVocabulary);
   EXPECT_THAT(load(with_own_pair, R"(,"trainable_token_indices":{"lm_head":[4,2]})", linear_and_head).status().message(),

@@ -77,14 +77,16 @@ void LoRALoader::check_token_rows() {
     const LoRALayerWeights* pair = model_.get_lora(target.name);
     const bool has_bias = target.base_bias && target.base_bias().size() > 1;  // of no model it is one number: adapter_check.cc
     if (target.kind == TargetKind::kHead && has_bias) {
-      problems_.add(unsupported("trainable_token_indices: '{}' has a bias, which PEFT leaves out, of all tokens, once it trains rows "
-                                "of it; train the embedding's rows alone",
-                                target.name));
+      problems_.add(
+          unsupported("trainable_token_indices: '{}' has a bias, which PEFT leaves out, of all tokens, once it trains rows "
+                      "of it; train the embedding's rows alone",
+                      target.name));
     }
     if (follows && pair != nullptr && pair->is_dora()) {
-      problems_.add(unsupported("trainable_token_indices: DoRA of '{}', which is tied to '{}' and its rows, is not supported; "
-                                "train the head as plain LoRA",
-                                target.name, tokens->module));
+      problems_.add(
+          unsupported("trainable_token_indices: DoRA of '{}', which is tied to '{}' and its rows, is not supported; "
+                      "train the head as plain LoRA",
+                      target.name, tokens->module));
     } else if (saved || (pair != nullptr && !follows)) {
       problems_.add(unsupported(
           "trainable_token_indices: '{}' has a {} as well; PEFT trains single rows only of modules that nothing else changes{}",

@@ -224,8 +224,8 @@ class Keys {
 
   void shared_experts(const MoeSpec& moe) {
     const SharedExperts how = architecture_.latent || is({"glm4moe", "ernie4_5-moe"}) ? SharedExperts::kByCount
-                              : is({"llama4"})                                       ? SharedExperts::kAsOthers
-                                                                                     : SharedExperts::kByLength;
+                              : is({"llama4"})                                        ? SharedExperts::kAsOthers
+                                                                                      : SharedExperts::kByLength;
     if (how == SharedExperts::kByCount) set("expert_shared_count", moe.shared_intermediate / moe.intermediate);
     if (how == SharedExperts::kByLength && moe.shared_intermediate > 0) {
       set("expert_shared_feed_forward_length", moe.shared_intermediate);
