@@ -21,6 +21,7 @@ class GgufCheckpoint : public Checkpoint {
     if (from == nullptr) return;
     // Experts are read one after the other.
     if (from->expert != kWhole && from->expert + 1 != from->tensor->shape[0]) return;
+    if (from->half == Half::kFirst) return;
     file_->release(from->tensor->name);
     if (from->second != nullptr) file_->release(from->second->name);
   }
@@ -31,12 +32,14 @@ class GgufCheckpoint : public Checkpoint {
   }
 
  private:
-  // What a name stands for: a tensor, or one expert's part of a tensor of all of them; or two that are joined.
+  enum class Half { kBoth, kFirst, kSecond };  // of an expert's rows
+  // What a name stands for: a tensor, or one expert's part of a tensor of all of them, or half of that; or two that are joined.
   struct Source {
     const GgufTensor* tensor = nullptr;
     int64_t expert = kWhole;
     const GgufTensor* second = nullptr;
     const GgufJoint* joint = nullptr;
+    Half half = Half::kBoth;
     auto operator<=>(const Source&) const = default;
   };
   static constexpr int64_t kWhole = -1;
@@ -89,6 +92,9 @@ Status GgufCheckpoint::index_names() {
     total_bytes_ += tensor.size_bytes;
     if (const auto joint = gguf_joint_names(architecture_, tensor.name)) {
       CHORAL_RETURN_IF_ERROR(add_joint(tensor, *joint, all));
+    } else if (const auto halves = gguf_halves(architecture_, tensor.name)) {
+      CHORAL_RETURN_IF_ERROR(add(halves->first, {.tensor = &tensor, .half = Half::kFirst}, all));
+      CHORAL_RETURN_IF_ERROR(add(halves->second, {.tensor = &tensor, .half = Half::kSecond}, all));
     } else {
       CHORAL_RETURN_IF_ERROR(add(hf_tensor_name(architecture_, tensor.name), {&tensor}, all));
     }
@@ -117,8 +123,14 @@ Status GgufCheckpoint::add(std::string name, const Source& source, NamedSources&
     return corrupt("{}: '{}' has shape {}; [experts, rows{}] is wanted, of at most {} experts", file_->path(),
                    printable(tensor.name), tensor.shape.to_string(), bias ? "" : ", columns", kMostExperts);
   }
+  if (source.half != Half::kBoth && tensor.shape[1] % 2 != 0) {
+    return corrupt("{}: '{}' has shape {}; an expert's rows are its gate's and as many of its up", file_->path(),
+                   printable(tensor.name), tensor.shape.to_string());
+  }
   for (int64_t e = 0; e < tensor.shape[0]; ++e) {
-    all.emplace_back(std::string(name).replace(star, 1, std::to_string(e)), Source{&tensor, e, source.second, source.joint});
+    Source of_expert = source;
+    of_expert.expert = e;
+    all.emplace_back(std::string(name).replace(star, 1, std::to_string(e)), of_expert);
   }
   return {};
 }
@@ -252,6 +264,11 @@ Result<SourceTensor> GgufCheckpoint::find(std::string_view name) const {
   const GgufTensor* tensor = from->tensor;
   SourceTensor out;
   CHORAL_TRY(out.view, view_of(*tensor, from->expert));
+  if (from->half != Half::kBoth) {
+    const int64_t rows = out.view.shape[0] / 2;
+    if (from->half == Half::kSecond) out.view.data = out.view.row(rows);
+    out.view.shape = {rows, out.view.shape[1]};
+  }
   out.added = gguf_added(architecture_, name);
   if (out.view.shape.rank() == 1 && is_one_row_in_gguf(name)) out.view.shape = {1, out.view.shape[0]};
   if (architecture_.delta_nets) CHORAL_RETURN_IF_ERROR(find_of_delta_net(name, out));

@@ -9,7 +9,7 @@ Status GgufTranslation::family() {
   if (architecture_.name == "gemma4") return gemma4();
   if (architecture_.name.starts_with("gemma")) return gemma();
   if (architecture_.name == "phi3") return phi3();
-  if (architecture_.name == "deepseek2") return deepseek();
+  if (architecture_.latent) return deepseek();
   if (architecture_.name == "gpt-oss") return gpt_oss();
   if (architecture_.name == "olmoe") return olmoe();
   if (architecture_.hf_class == "Olmo3ForCausalLM") return olmo3();
@@ -235,12 +235,20 @@ Status GgufTranslation::deepseek() {
   CHORAL_RETURN_IF_ERROR(shared_experts());
   CHORAL_TRY(const int64_t experts, count("expert_count"));
   const ExpertGroups& old = architecture_.sigmoid_gating ? kGroupsOfV3 : kGroupsOfV2;
-  const bool as_old = !has("expert_group_count") && experts == old.experts;
+  const bool as_old = architecture_.name == "deepseek2" && !has("expert_group_count") && experts == old.experts;
   CHORAL_TRY(const int64_t groups, count_or("expert_group_count", as_old ? old.groups : 1));
   CHORAL_TRY(const int64_t used, count_or("expert_group_used_count", as_old ? old.used : groups));
   out_.set("n_group", groups);
   out_.set("topk_group", used);
   out_.set("topk_method", groups > 1 ? "group_limited_greedy" : "greedy");
+  if (architecture_.name == "deepseek32") {
+    CHORAL_TRY(const int64_t chosen, count("attention.indexer.top_k"));
+    out_.set("index_topk", chosen);
+  }
+  if (architecture_.name != "mistral4" && has("attention.temperature_scale")) {
+    return unsupported("{}: queries that grow with their position are read of mistral3 and mistral4, not of {}",
+                       metadata().path_of(key("attention.temperature_scale")), architecture_.name);
+  }
   return {};
 }
 
@@ -399,6 +407,19 @@ Status GgufTranslation::delta_nets() {
   return {};
 }
 
+// Mistral 4's queries grow by a number that its files leave out and its configuration class knows.
+Status GgufTranslation::query_scale(ConfigObject& scaling) const {
+  constexpr std::string_view kPeriod = "attention.temperature_length";
+  const ConfigValue* original = scaling.find("original_max_position_embeddings");
+  CHORAL_TRY(const int64_t period, count_or(kPeriod, original == nullptr ? 1 : *original->as_int()));
+  if (original != nullptr && period != *original->as_int()) {
+    return unsupported("{} is {}; rope.scaling.original_context_length, {}, is supported", metadata().path_of(key(kPeriod)),
+                       period, *original->as_int());
+  }
+  scaling.set("llama_4_scaling_beta", 0.1);
+  return copy_double("attention.temperature_scale", "llama_4_scaling_beta", scaling);
+}
+
 // What the family's scaling has and the keys of yarn do not say. DeepSeek's two mscales are one in every file, a tenth of which
 // is its logarithm's multiplier; gpt-oss's range of frequencies is not cut to whole numbers.
 Status GgufTranslation::yarn_of_family(ConfigObject& scaling) const {
@@ -408,7 +429,8 @@ Status GgufTranslation::yarn_of_family(ConfigObject& scaling) const {
     scaling.set("mscale", 1.0), scaling.set("mscale_all_dim", 1.0);  // which cancel each other
     return copy_double("attention.temperature_scale", "llama_4_scaling_beta", scaling);
   }
-  if (architecture_.name != "deepseek2" || !has(kMultiplier)) return {};
+  if (architecture_.name == "mistral4") CHORAL_RETURN_IF_ERROR(query_scale(scaling));
+  if (!architecture_.latent || !has(kMultiplier)) return {};
   CHORAL_TRY(const double multiplier, metadata().get_double(key(kMultiplier), {0, 1e3}));
   const double mscale = as_written(static_cast<float>(as_written(multiplier) * 10));
   scaling.set("mscale", mscale);

@@ -343,6 +343,60 @@ TEST(GgufMistral3, ItsQueriesGrowOrItIsMistral) {
                                          R"("mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1})");
 }
 
+GgufSpec latent(const std::string& name) {
+  GgufSpec spec = base(name);
+  for (const auto& [key, value] : std::vector<std::pair<const char*, uint32_t>>{{"attention.kv_lora_rank", 3},
+                                                                                {"attention.key_length", 7},
+                                                                                {"attention.value_length", 3},
+                                                                                {"attention.key_length_mla", 6},
+                                                                                {"attention.value_length_mla", 1},
+                                                                                {"rope.dimension_count", 4},
+                                                                                {"expert_count", 160},
+                                                                                {"expert_used_count", 2},
+                                                                                {"expert_feed_forward_length", 16}}) {
+    spec.metadata.push_back(GgufSpec::kv_u32(fmt::format("{}.{}", name, key), value));
+  }
+  return spec;
+}
+
+TEST(GgufMistral4, IsLatentAndItsQueriesGrow) {
+  GgufSpec spec = latent("mistral4");
+  EXPECT_EQ(field(spec, "architectures"), R"(["Mistral4ForCausalLM"])");
+  EXPECT_EQ(field(spec, "qk_nope_head_dim"), "2");
+  EXPECT_EQ(field(spec, "n_group"), "1");  // none, whatever the number of experts is
+  put(spec, GgufSpec::kv_string("mistral4.rope.scaling.type", "yarn"));
+  put(spec, GgufSpec::kv_f32("mistral4.rope.scaling.factor", 128));
+  put(spec, GgufSpec::kv_u32("mistral4.rope.scaling.original_context_length", 8192));
+  put(spec, GgufSpec::kv_f32("mistral4.rope.scaling.yarn_log_multiplier", 0.1F));
+  const std::string yarn = R"({"rope_type": "yarn", "factor": 128.0, "original_max_position_embeddings": 8192, )";
+  const std::string mscales = R"("mscale": 1.0, "mscale_all_dim": 1.0})";
+  EXPECT_EQ(field(spec, "rope_scaling"), yarn + R"("llama_4_scaling_beta": 0.1, )" + mscales);
+  put(spec, GgufSpec::kv_f32("mistral4.attention.temperature_scale", 0.2F));
+  put(spec, GgufSpec::kv_u32("mistral4.attention.temperature_length", 8192));
+  EXPECT_EQ(field(spec, "rope_scaling"), yarn + R"("llama_4_scaling_beta": 0.2, )" + mscales);
+  put(spec, GgufSpec::kv_u32("mistral4.attention.temperature_length", 4096));
+  EXPECT_THAT(field(spec, "rope_scaling"), HasSubstr("mistral4.attention.temperature_length is 4096; "
+                                                     "rope.scaling.original_context_length, 8192, is supported"));
+}
+
+TEST(GgufDeepseek, V32HasAnIndexer) {
+  GgufSpec spec = latent("deepseek32");
+  EXPECT_THAT(field(spec, "index_topk"), HasSubstr("deepseek32.attention.indexer.top_k is missing"));
+  put(spec, GgufSpec::kv_u32("deepseek32.attention.indexer.top_k", 2048));
+  EXPECT_EQ(field(spec, "architectures"), R"(["DeepseekV32ForCausalLM"])");
+  EXPECT_EQ(field(spec, "index_topk"), "2048");
+  EXPECT_EQ(field(spec, "n_group"), "1");
+  put(spec, GgufSpec::kv_u32("deepseek32.expert_gating_func", 1));
+  EXPECT_THAT(field(spec, "index_topk"), HasSubstr("experts of deepseek32 are scored by a sigmoid"));
+}
+
+// Mistral Large 3 has this name and such queries.
+TEST(GgufDeepseek, QueriesThatGrowAreRefused) {
+  GgufSpec spec = deepseek();
+  put(spec, GgufSpec::kv_f32("deepseek2.attention.temperature_scale", 0.1F));
+  EXPECT_THAT(field(spec, "n_group"), HasSubstr("deepseek2.attention.temperature_scale: queries that grow"));
+}
+
 TEST(GgufGlm, PositionsInSectionsAreRefused) {
   GgufSpec spec = base("glm4");
   EXPECT_EQ(field(spec, "architectures"), R"(["Glm4ForCausalLM"])");

@@ -2,6 +2,7 @@
 // them GGUF holds as two. Internal to io.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "io/gguf_names.h"
@@ -106,6 +107,14 @@ inline constexpr std::array<GgufRenaming, 14> kLatent{{{"attn_q_a", "self_attn.q
                                                        {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
                                                        {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
                                                        {"ffn_down_shexp", "mlp.shared_experts.down_proj"}}};
+inline constexpr std::array<GgufRenaming, 18> kLatentWithIndexer = [] {
+  std::array<GgufRenaming, kLatent.size() + 4> names{{{"indexer.attn_q_b", "self_attn.indexer.wq_b"},
+                                                      {"indexer.attn_k", "self_attn.indexer.wk"},
+                                                      {"indexer.k_norm", "self_attn.indexer.k_norm"},
+                                                      {"indexer.proj", "self_attn.indexer.weights_proj"}}};
+  std::copy(kLatent.begin(), kLatent.end(), names.begin() + 4);
+  return names;
+}();
 inline constexpr std::array<GgufRenaming, 9> kSharedExperts{{{"post_attention_norm", "post_attention_layernorm"},
                                                              {"ffn_gate_inp", "mlp.gate"},
                                                              {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},

@@ -133,6 +133,18 @@ std::optional<GgufJointNames> gguf_joint_of(const GgufArchitecture& architecture
   return std::nullopt;
 }
 
+std::optional<std::pair<std::string, std::string>> gguf_halves(const GgufArchitecture& architecture, std::string_view gguf_name) {
+  const auto tensor = in_layer(gguf_name, kToHf.from_layer);
+  if (!tensor || tensor->name != "ffn_gate_up_exps.weight") return std::nullopt;
+  if (!renamed_tensor(architecture, gguf_name, kToHf).empty()) return std::nullopt;
+  const auto half = [&](std::string_view stem) {
+    return renamed_tensor(architecture, fmt::format("{}{}.{}.weight", kToHf.from_layer, tensor->number, stem), kToHf);
+  };
+  auto gate = half("ffn_gate_exps"), up = half("ffn_up_exps");
+  if (gate.empty() || up.empty()) return std::nullopt;
+  return std::pair(std::move(gate), std::move(up));
+}
+
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name) {
   const bool one = hf_name.ends_with("norm.weight") && !hf_name.ends_with(".linear_attn.norm.weight");
   return architecture.norms_hold_one && one ? 1.0F : 0.0F;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -39,6 +40,7 @@ struct GgufArchitecture {
   bool experts = false;              // a mixture of experts: has "….expert_count"
   bool sigmoid_gating = false;       // its experts are scored by a sigmoid: "….expert_gating_func" is 2
   bool norms_hold_one = false;       // norms are stored as 1 + w, where Hugging Face has w (a delta net's is not)
+  bool latent = false;               // its heads' keys and values are DeepSeek's latents: has "….attention.kv_lora_rank"
   bool layer_norm = false;           // its norms subtract the mean; their epsilon has another key
   std::optional<bool> windows = {};  // whether it has "….attention.sliding_window", where that tells two classes apart
   bool delta_nets = false;           // has "….ssm." sizes
@@ -85,6 +87,9 @@ struct GgufJointNames {
 std::optional<GgufJointNames> gguf_joint_names(const GgufArchitecture& architecture, std::string_view gguf_name);
 // The same of a tensor that GGUF holds as two, by its Hugging Face name.
 std::optional<GgufJointNames> gguf_joint_of(const GgufArchitecture& architecture, std::string_view hf_name);
+// Of a tensor of all experts' gates and, behind each one's, its up's, as llama.cpp may write them whatever the architecture is:
+// the two Hugging Face names with a star for the expert. None: another tensor, or a model that has both as one too.
+std::optional<std::pair<std::string, std::string>> gguf_halves(const GgufArchitecture& architecture, std::string_view gguf_name);
 // What a tensor of this Hugging Face name is more than Hugging Face's, in each element.
 float gguf_added(const GgufArchitecture& architecture, std::string_view hf_name);
 

@@ -73,6 +73,7 @@ class GgufTranslation {
   Status cohere();
   Status layer_types(int64_t period);
   Status delta_nets();
+  Status query_scale(ConfigObject& scaling) const;
   Status yarn_of_family(ConfigObject& scaling) const;
 
   const GgufFile& file_;

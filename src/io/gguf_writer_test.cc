@@ -135,7 +135,20 @@ TEST(GgufNames, ExpertsTellTheFormsOfAClassApart) {
   EXPECT_FALSE(gguf_architecture_of("GraniteMoeHybridForCausalLM")->experts);
   EXPECT_TRUE(gguf_architecture_of("GraniteMoeHybridForCausalLM", true)->experts);
   EXPECT_TRUE(gguf_architecture_of("MixtralForCausalLM")->experts);  // which has one form alone
-  EXPECT_FALSE(gguf_architecture_of("Mistral4ForCausalLM"));
+  EXPECT_FALSE(gguf_architecture_of("MinistralForCausalLM"));
+}
+
+TEST(GgufNames, GateAndUpMayStandInOneTensor) {
+  const auto halves = gguf_halves(architecture("Mistral4ForCausalLM"), "blk.3.ffn_gate_up_exps.weight");
+  ASSERT_TRUE(halves);
+  EXPECT_EQ(halves->first, "model.layers.3.mlp.experts.*.gate_proj.weight");
+  EXPECT_EQ(halves->second, "model.layers.3.mlp.experts.*.up_proj.weight");
+  EXPECT_EQ(gguf_halves(architecture("MixtralForCausalLM"), "blk.0.ffn_gate_up_exps.weight")->second,
+            "model.layers.0.block_sparse_moe.experts.*.w3.weight");
+  EXPECT_FALSE(gguf_halves(architecture("Mistral4ForCausalLM"), "blk.3.ffn_gate_exps.weight"));
+  for (const char* other : {"LlamaForCausalLM", "GptOssForCausalLM", "Gemma4ForCausalLM"}) {
+    EXPECT_FALSE(gguf_halves(architecture(other), "blk.3.ffn_gate_up_exps.weight")) << other;
+  }
 }
 
 TEST(GgufNames, TensorsOfAllExpertsHaveAStarForTheNumber) {

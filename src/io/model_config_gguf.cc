@@ -51,7 +51,7 @@ Status GgufTranslation::sizes() {
     CHORAL_TRY(head_dim_, count("attention.key_length"));
     return {};
   }
-  return architecture_.name == "deepseek2" ? latent_heads() : heads(*out_.find("hidden_size")->as_int());
+  return architecture_.latent ? latent_heads() : heads(*out_.find("hidden_size")->as_int());
 }
 
 Status GgufTranslation::heads(int64_t hidden_size) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/printable.h"
-#include "base/thread_pool.h"
 #include "text/byte_level.h"
 #include "text/unicode.h"
 
@@ -15,6 +14,9 @@ namespace {
 constexpr size_t kShortWord = 40;      // symbols; up to here plain arrays beat the heap
 constexpr size_t kLongestAffix = 64;   // bytes; written for each character
 constexpr size_t kLongestWhole = 256;  // bytes; longer tokens are not looked up whole
+// Cuts lie before characters from here on ("▁" above all): within ASCII words nearly every pair occurs in some merge.
+constexpr uint32_t kFirstCut = 0x80;
+constexpr uint32_t kNoText = ~uint32_t{0};
 
 uint64_t joint_key(uint32_t left, uint32_t right) { return static_cast<uint64_t>(left) << 32 | right; }
 
@@ -51,13 +53,16 @@ Result<std::unique_ptr<BpeModel>> BpeModel::create(const Vocabulary& vocabulary,
   model->byte_fallback_ = config.byte_fallback;
   model->ignore_merges_ = config.ignore_merges;
   model->bytes_ = config.bytes;
+  if (model->prefix_.empty() && model->suffix_.empty()) {
+    model->is_whole_ = std::vector<std::atomic<bool>>(static_cast<size_t>(vocabulary.id_limit()));
+  }
   if (std::max(config.continuing_subword_prefix.size(), config.end_of_word_suffix.size()) > kLongestAffix) {
     return too_large("model: continuing_subword_prefix or end_of_word_suffix has more than {} bytes", kLongestAffix);
   }
   model->add_merges(config);
   model->index_symbols(config);
   model->index_joints(config);
-  CHORAL_RETURN_IF_ERROR(model->index_whole_words());
+  model->index_bytes();
   return model;
 }
 
@@ -91,76 +96,46 @@ void BpeModel::index_symbols(const BpeConfig& config) {
 void BpeModel::index_joints(const BpeConfig& config) {
   can_cut_ = !bytes_ && !ignore_merges_ && prefix_.empty() && suffix_.empty();
   if (!can_cut_) return;
-  const auto stands_for_text = [&](int32_t id) {
-    const std::string_view token = vocabulary_.token(id);
-    if (token.empty() || id == unk_id_) return false;
-    return !(token.size() == 6 && byte_fallback_ &&
-             std::find(byte_tokens_.begin(), byte_tokens_.end(), id) != byte_tokens_.end());
+  struct Ends {
+    uint32_t first = kNoText, last = kNoText;  // characters
   };
+  std::vector<Ends> ends(static_cast<size_t>(vocabulary_.id_limit()));
+  for (int32_t id = 0; id < vocabulary_.id_limit(); ++id) {
+    if (!vocabulary_.contains(id) || id == unk_id_) continue;
+    const std::string_view token = vocabulary_.token(id);
+    const char *p = token.data(), *const end = p + token.size();
+    while (p < end) {
+      ends[id].last = next_code_point(p);
+      if (ends[id].first == kNoText) ends[id].first = ends[id].last;
+    }
+  }
+  for (const int32_t id : byte_tokens_) {
+    if (id >= 0) ends[id] = {};
+  }
   for (const BpeMerge& merge : config.merges) {
-    const std::string_view left = vocabulary_.token(merge.left), right = vocabulary_.token(merge.right);
-    if (!stands_for_text(merge.left) || !stands_for_text(merge.right)) {
+    const uint32_t left = ends[merge.left].last, right = ends[merge.right].first;
+    if (left == kNoText || right == kNoText) {
       can_cut_ = false;
       return;
     }
-    uint32_t last = 0;
-    for (const char *p = left.data(), *end = p + left.size(); p < end;) last = next_code_point(p);
-    const char* p = right.data();
-    joints_.insert_or_assign(joint_key(last, next_code_point(p)), 1);
+    if (right >= kFirstCut) joints_.insert_or_assign(joint_key(left, right), 1);
   }
 }
 
-// Notes which tokens come out whole when their own text is encoded; with ignore_merges every token does.
-Status BpeModel::index_whole_words() {
-  if (!prefix_.empty() || !suffix_.empty()) return {};
-  constexpr int32_t kWorthThreads = 1 << 15;
-  constexpr int kMostThreads = 4;
+// Where a vocabulary is spelled in byte_level.h's characters, its tokens by the bytes that they stand for.
+void BpeModel::index_bytes() {
+  if (!bytes_) return;
   const int32_t limit = vocabulary_.id_limit();
-  CHORAL_TRY(const auto pool, ThreadPool::make(limit < kWorthThreads ? 1 : std::min(kMostThreads, ThreadPool::default_size())));
-  std::vector<char> is_whole(static_cast<size_t>(limit));
-  pool->parallel_for(limit, 1024, [&](int64_t begin, int64_t end, int) {
-    ModelScratch scratch;
-    for (auto id = static_cast<int32_t>(begin); id < end; ++id) is_whole[id] = comes_out_whole(id, scratch);
-  });
-  size_t count = 0, most_bytes = 0;  // a character of byte_level.h takes no fewer than the byte that it stands for
+  bytes_arena_.reserve(vocabulary_.text_bytes());  // a character of byte_level.h takes no fewer than the byte that it stands for
+  by_bytes_ = StringTable(vocabulary_.size());
+  std::string bytes;
   for (int32_t id = 0; id < limit; ++id) {
-    if (is_whole[id] == 0) continue;
-    ++count;
-    most_bytes += vocabulary_.token(id).size();
+    bytes.clear();
+    if (!vocabulary_.contains(id) || !append_bytes_of_chars(vocabulary_.token(id), bytes) || bytes.empty()) continue;
+    const size_t begin = bytes_arena_.size();
+    bytes_arena_ += bytes;
+    by_bytes_.insert_or_assign(std::string_view(bytes_arena_).substr(begin), id);
   }
-  if (bytes_) whole_arena_.reserve(most_bytes);
-  whole_ = StringTable(count);
-  for (int32_t id = 0; id < limit; ++id) {
-    if (is_whole[id] == 0) continue;
-    std::string_view text = vocabulary_.token(id);
-    if (bytes_) {
-      const size_t begin = whole_arena_.size();
-      append_bytes_of_chars(text, whole_arena_);
-      text = std::string_view(whole_arena_).substr(begin);
-    }
-    whole_.insert_or_assign(text, id);
-  }
-  return {};
-}
-
-// False: the token stands for no text.
-bool BpeModel::text_of(int32_t id, std::string& text) const {
-  text.clear();
-  if (!vocabulary_.contains(id)) return false;
-  if (!bytes_) {
-    text = vocabulary_.token(id);
-  } else if (!append_bytes_of_chars(vocabulary_.token(id), text)) {
-    return false;
-  }
-  return !text.empty();
-}
-
-bool BpeModel::comes_out_whole(int32_t id, ModelScratch& scratch) const {
-  std::string text;
-  if (!text_of(id, text)) return false;
-  if (ignore_merges_) return true;
-  std::vector<int32_t> ids;
-  return text.size() <= kLongestWhole && encode_word(text, scratch, ids).ok() && ids.size() == 1 && ids[0] == id;
 }
 
 int32_t BpeModel::symbol_of(std::string_view character, uint32_t code_point) const {
@@ -278,11 +253,10 @@ void BpeModel::merge_long(ModelScratch& scratch) const {
 }
 
 Status BpeModel::encode_word(std::string_view word, ModelScratch& scratch, std::vector<int32_t>& ids) const {
-  if (word.size() <= kLongestWhole) {
-    if (const int32_t id = whole_.find(word); id >= 0) {
-      ids.push_back(id);
-      return {};
-    }
+  const int32_t own = word.size() <= kLongestWhole && !is_whole_.empty() ? token_of(word) : -1;
+  if (own >= 0 && is_whole_[own].load(std::memory_order_relaxed)) {
+    ids.push_back(own);
+    return {};
   }
   if (word.size() > kMaxWordBytes)
     return too_large("a word of {} bytes to tokenize; the limit is {}", word.size(), kMaxWordBytes);
@@ -293,6 +267,7 @@ Status BpeModel::encode_word(std::string_view word, ModelScratch& scratch, std::
   } else {
     merge_long(scratch);
   }
+  if (own >= 0 && scratch.ids.size() == 1 && scratch.ids[0] == own) is_whole_[own].store(true, std::memory_order_relaxed);
   ids.insert(ids.end(), scratch.ids.begin(), scratch.ids.end());
   return {};
 }
@@ -305,14 +280,13 @@ bool BpeModel::keeps_all_text() const {
 Status BpeModel::encode_piece(std::string_view piece, EncodeBudget& budget, ModelScratch& scratch,
                               std::vector<int32_t>& ids) const {
   if (ignore_merges_) {
-    if (const int32_t id = bytes_ ? whole_.find(piece) : vocabulary_.find(piece); id >= 0) {
+    if (const int32_t id = token_of(piece); id >= 0) {
       ids.push_back(id);
       return {};
     }
   }
   if (!can_cut_) return encode_word(piece, scratch, ids);
-  // Cuts lie before non-ASCII characters only ("▁" above all): within ASCII words nearly every pair occurs in some merge.
-  // A cut also needs known characters on both sides, for an unknown one may wait (see spell) to fuse with the next.
+  // A cut needs known characters on both sides, for an unknown one may wait (see spell) to fuse with the next.
   const char* begin = piece.data();
   const char* const end = begin + piece.size();
   uint32_t last = 0;
@@ -320,7 +294,7 @@ Status BpeModel::encode_piece(std::string_view piece, EncodeBudget& budget, Mode
   for (const char* p = begin; p < end;) {
     const char* from = p;
     const uint32_t c = next_code_point(p);
-    if (c < 0x80) {
+    if (c < kFirstCut) {
       last = c;
       last_known = true;  // decided below, where it is asked for
       continue;

@@ -1,13 +1,14 @@
 // Byte-pair encoding: a piece starts as its characters (or bytes) and the neighbours whose merge has the lowest rank join,
 // leftmost first, until none can. What cannot be spelled becomes byte tokens, the unknown token, or nothing, as HF does.
 //
-// Speed comes from three exact short cuts: (1) tokens that BPE itself would give for their own text are looked up whole;
-// (2) a piece is cut where no merge reaches across, so a text without pre-tokenizer falls into words; (3) short words merge
-// in plain arrays and only long ones in a heap, which keeps a megabyte of one letter at n log n.
-// Thread-safety: immutable.
+// Speed comes from three exact short cuts: (1) a word that came out as the token of its own text is noted, and looked up whole
+// from then on; (2) a piece is cut where no merge reaches across, so a text without pre-tokenizer falls into words; (3) short
+// words merge in plain arrays and only long ones in a heap, which keeps a megabyte of one letter at n log n. Thread-safety:
+// immutable, but for those notes, which any thread may make and which change no answer.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,9 +58,8 @@ class BpeModel final : public Model {
   void add_merges(const BpeConfig& config);
   void index_symbols(const BpeConfig& config);
   void index_joints(const BpeConfig& config);
-  Status index_whole_words();
-  bool text_of(int32_t id, std::string& text) const;
-  bool comes_out_whole(int32_t id, ModelScratch& scratch) const;
+  void index_bytes();
+  int32_t token_of(std::string_view text) const { return bytes_ ? by_bytes_.find(text) : vocabulary_.find(text); }  // or -1
   Status encode_word(std::string_view word, ModelScratch& scratch, std::vector<int32_t>& ids) const;
   Status spell(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t symbol_of(std::string_view character, uint32_t code_point) const;
@@ -75,10 +75,11 @@ class BpeModel final : public Model {
   std::array<int32_t, 256> byte_symbols_{};  // bytes mode: id of the byte's character, or -1
   std::array<int32_t, 256> byte_tokens_{};   // byte_fallback: id of "<0xXX>", or -1
   FlatMap64 char_symbols_;                   // code point -> id
-  FlatMap64 joints_;                         // two characters that stand side by side inside some merge's result
+  FlatMap64 joints_;  // characters that stand side by side inside some merge's result, where the right may be cut off
   bool can_cut_ = false;
-  StringTable whole_;        // text -> id, for the tokens that a look-up may answer
-  std::string whole_arena_;  // their texts in bytes mode, where they are not the vocabulary's
+  StringTable by_bytes_;                             // bytes mode: text -> id
+  std::string bytes_arena_;                          // its texts
+  mutable std::vector<std::atomic<bool>> is_whole_;  // by id: the token's own text is known to come out as it; empty with affixes
   std::optional<std::string> unk_token_;
   int32_t unk_id_ = -1;
   std::string prefix_, suffix_;

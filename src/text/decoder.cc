@@ -65,11 +65,11 @@ Result<std::string> DecoderSpec::token_text(std::string_view token, EncodeBudget
   return text;
 }
 
-Result<std::string> DecoderSpec::token_bytes(std::string_view token, EncodeBudget& budget) const {
+Result<std::string> DecoderSpec::token_bytes(std::string text, EncodeBudget& budget) const {
   using Kind = DecoderStep::Kind;
-  std::string text(token);
   bool fused = false;
-  for (const DecoderStep& step : steps) {
+  for (size_t i = steps_done_at_load + (tokens_are_bytes ? 1 : 0); i < steps.size(); ++i) {
+    const DecoderStep& step = steps[i];
     std::string next;
     switch (step.kind) {
       case Kind::kReplaceString:
@@ -77,18 +77,17 @@ Result<std::string> DecoderSpec::token_bytes(std::string_view token, EncodeBudge
         CHORAL_TRY(next, replaced(step, text, budget));
         break;
       }
-      case Kind::kStrip: next = fused ? text : strip_token(step, text); break;
+      case Kind::kStrip:
+        if (fused) continue;
+        next = strip_token(step, text);
+        break;
       case Kind::kByteLevel:
-        if (!append_bytes_of_chars(text, next)) next = text;
+        if (!append_bytes_of_chars(text, next)) continue;
         break;
       case Kind::kByteFallback:
         if (const int byte = byte_fallback_value(text); byte >= 0) return std::string(1, static_cast<char>(byte));
-        next = text;
-        break;
-      case Kind::kFuse:
-        fused = true;
-        next = text;
-        break;
+        continue;
+      case Kind::kFuse: fused = true; continue;
       case Kind::kMetaspace: {
         std::string replacement;
         append_utf8(step.character, replacement);

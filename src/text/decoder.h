@@ -42,8 +42,8 @@ struct DecoderSpec {
   void plan();
   // What the steps done at load make of one token. The budget is the whole vocabulary's.
   Result<std::string> token_text(std::string_view token, EncodeBudget& budget) const;
-  // The bytes a token stands for in the middle of a text.
-  Result<std::string> token_bytes(std::string_view token, EncodeBudget& budget) const;
+  // The bytes that a token stands for in the middle of a text; `text` is token_text's.
+  Result<std::string> token_bytes(std::string text, EncodeBudget& budget) const;
 };
 
 class DecodeStage;

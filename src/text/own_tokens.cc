@@ -68,7 +68,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::with_tokens(const Tokenizer&
   for (const AddedToken& token : unknown) {
     More::Token own{.id = token.id, .special = token.special, .content = token.content, .decoder_text = {}, .bytes = {}};
     CHORAL_TRY(own.decoder_text, parts.decoder.token_text(token.content, budget));
-    CHORAL_TRY(own.bytes, parts.decoder.token_bytes(token.content, budget));
+    CHORAL_TRY(own.bytes, parts.decoder.token_bytes(own.decoder_text, budget));
     more->tokens.push_back(std::move(own));
   }
   std::sort(more->tokens.begin(), more->tokens.end(), [](const auto& a, const auto& b) { return a.id < b.id; });

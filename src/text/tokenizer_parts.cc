@@ -97,7 +97,7 @@ Status TokenizerBuilder::index_texts() {
     CHORAL_TRY(const std::string text, p.decoder.token_text(p.vocabulary().token(id), budget));
     p.decoder_text[i] = keep(text);
     p.decoder.longest_text = std::max(p.decoder.longest_text, text.size());
-    CHORAL_TRY(const std::string bytes, p.decoder.token_bytes(p.vocabulary().token(id), budget));
+    CHORAL_TRY(const std::string bytes, p.decoder.token_bytes(text, budget));
     p.bytes[i] = bytes == text ? p.decoder_text[i] : keep(bytes);
     if (p.text_arena.size() > kMaxBytes) return too_large("the decoder makes more than {} bytes of the vocabulary", kMaxBytes);
   }

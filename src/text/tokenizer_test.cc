@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "text/stream_detokenizer.h"
 
 namespace choral::text {
@@ -56,6 +58,37 @@ TEST(Bpe, DropsOrReplacesWhatItCannotSpell) {
 TEST(Bpe, AMegabyteOfOneLetterTakesNoSquareTime) {
   const auto tokenizer = make(R"("model":{"type":"BPE","vocab":{"a":0,"aa":1,"aaaa":2},"merges":["a a","aa aa"]})");
   EXPECT_EQ(encode(tokenizer, std::string(1 << 20, 'a')), Ids(1 << 18, 2));
+}
+
+// What came out whole is noted, and no other: "abc" and "ac" are tokens that no merges lead to.
+TEST(Bpe, WordsComeOutAgainAsTheyDidAtFirst) {
+  const std::string model =
+      R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3,"abc":4,"ac":5,"Ã":6,"©":7,"Ã©":8},"merges":["a b","Ã ©"]})";
+  const std::string bytes = R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":false},)";
+  for (const auto& tokenizer : {make(model), make(bytes + model)}) {
+    for (int time = 0; time < 3; ++time) {
+      EXPECT_THAT(encode(tokenizer, "ab"), ElementsAre(3)) << time;
+      EXPECT_THAT(encode(tokenizer, "abc"), ElementsAre(3, 2)) << time;
+      EXPECT_THAT(encode(tokenizer, "ac"), ElementsAre(0, 2)) << time;
+    }
+  }
+  const auto of_bytes = make(bytes + model);
+  for (int time = 0; time < 3; ++time) EXPECT_THAT(encode(of_bytes, "é"), ElementsAre(8)) << time;
+  // With an affix the token of a word's own text is another's.
+  const auto affixed = make(
+      R"("model":{"type":"BPE","end_of_word_suffix":"$","vocab":{"a":0,"b":1,"b$":2,"ab":3,"ab$":4},"merges":["a b","a b$"]})");
+  for (int time = 0; time < 3; ++time) EXPECT_THAT(encode(affixed, "ab"), ElementsAre(4)) << time;
+}
+
+TEST(Bpe, ThreadsMayNoteTheSameWords) {
+  const auto tokenizer = make(kAbcModel);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) EXPECT_THAT(encode(tokenizer, "abc"), ElementsAre(5));
+    });
+  }
+  for (auto& thread : threads) thread.join();
 }
 
 TEST(Bpe, LongAndShortWordsMergeAlike) {

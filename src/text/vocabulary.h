@@ -36,6 +36,8 @@ class Vocabulary {
   int32_t id_limit() const { return static_cast<int32_t>(entries_.size()); }  // highest id + 1
   size_t size() const { return table_.size(); }                               // distinct tokens
   size_t longest() const { return longest_; }                                 // bytes, at least 1
+  size_t text_bytes() const { return arena_.size(); }                         // of all tokens
+  bool has_twins() const { return count_ > size(); }                          // two ids with one text
 
  private:
   static constexpr uint64_t kHole = ~uint64_t{0};

@@ -31,7 +31,7 @@ ARCHITECTURES = {"phi3": gguf.MODEL_ARCH.PHI3, "phimoe": gguf.MODEL_ARCH.PHIMOE,
                  "hunyuan_v1_moe": gguf.MODEL_ARCH.HUNYUAN_MOE,
                  "cohere": gguf.MODEL_ARCH.COMMAND_R, "cohere2": gguf.MODEL_ARCH.COHERE2, "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
                  "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE, "ernie4_5_moe": gguf.MODEL_ARCH.ERNIE4_5_MOE, "minimax_m2": gguf.MODEL_ARCH.MINIMAXM2,
-                 "gemma4_text": gguf.MODEL_ARCH.GEMMA4}
+                 "gemma4_text": gguf.MODEL_ARCH.GEMMA4, "mistral4": gguf.MODEL_ARCH.MISTRAL4}
 NEIGHBOURS_TURN = ("smollm3", "granite", "granitemoehybrid", "ministral3")  # in llama.cpp, where they are halves here
 FLOAT_MATRICES = ("ssm_a", "ssm_d", "ssm_conv1d", "_norm")
 SWIGLU_LIMIT = 7.0  # of gpt-oss in every reader of GGUF
@@ -166,6 +166,7 @@ def add_rope_scaling(writer, config, rope):
             writer.add_rope_scaling_yarn_attn_factor(rope["attention_factor"])
         if "llama_4_scaling_beta" in rope:
             writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+        if config["model_type"] == "ministral3":
             writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         elif "mscale_all_dim" in rope:
             writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
@@ -194,7 +195,7 @@ def add_experts_of_groups(writer, config):
     writer.add_expert_weights_norm(config["norm_topk_prob"])
     writer.add_expert_group_count(config["n_group"])
     writer.add_expert_group_used_count(config["topk_group"])
-    sigmoid = config["model_type"] != "deepseek_v2"
+    sigmoid = config["model_type"] not in ("deepseek_v2", "mistral4")
     writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID if sigmoid else gguf.ExpertGatingFuncType.SOFTMAX)
 
 
@@ -246,6 +247,8 @@ def in_parts(tensors, config):
             elif not name.endswith(".weight"):
                 name += ".weight"
             yield name, values
+        elif config["model_type"] == "mistral4" and name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+            yield name + ".weight", values  # gate and up in one tensor
         elif ".experts.gate_up_proj" in name:
             whole = values if name.endswith("_bias") else values.swapaxes(1, 2)
             kind = ".bias" if name.endswith("_bias") else ".weight"

@@ -411,6 +411,15 @@ const Kind kKinds[] = {
        for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
        k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/true);
      }},
+    {"trainable_token_indices of a tied model, and LoRA on its lm_head", "tiny-qwen2",
+     [](AdapterKind& k, const WeightSet&) {
+       k.config["target_modules"] = {"v_proj", "lm_head"};
+       for (int i = 0; i < 4; ++i) k.add_pair(layer(i) + ".self_attn.v_proj");
+       k.train_tokens("model.embed_tokens", {17, 3, 900}, /*tied_head=*/true);
+       k.merged["lm_head.weight"] = k.merged.at("model.embed_tokens.weight");
+       k.unties = true;
+       k.add_head_pair("model.embed_tokens.weight");
+     }},
     {"trainable_token_indices of a tied lm_head alone", "tiny-qwen2",
      [](AdapterKind& k, const WeightSet&) {
        k.config["target_modules"] = {"v_proj"};

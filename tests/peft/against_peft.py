@@ -125,7 +125,7 @@ def draw_config(rnd, config, parts):
             with_chance(0.1, "modules_to_save embed_tokens", modules_to_save=["embed_tokens"])
     if "embed_tokens" not in taken and not str(args.get("modules_to_save", "")).count("embed_tokens"):
         some, others = (sorted(rnd.sample(range(config.vocab_size), 20)) for _ in range(2))
-        of = rnd.choice([some, {"lm_head": some}, {"embed_tokens": some, "lm_head": others}, {"embed_tokens": some, "lm_head": some}])
+        of = some if getattr(config, "lm_head_bias", False) else rnd.choice([some, {"lm_head": some}, {"embed_tokens": some, "lm_head": others}, {"embed_tokens": some, "lm_head": some}])
         where = "+".join(of) if isinstance(of, dict) else "embed_tokens"
         with_chance(0.15, f"trainable tokens of {where}{', the same' if isinstance(of, dict) and len(set(map(str, of.values()))) < len(of) else ''}",
                     trainable_token_indices=of)
@@ -216,6 +216,8 @@ def draw_prompts(rnd, config, invocation):
     # longrope: transformers changes the factors where a text grows beyond the first positions, an engine for long ones has one form.
     scaling = getattr(config, "rope_parameters", None) or {}
     least = scaling.get("original_max_position_embeddings", 0) if scaling.get("rope_type") == "longrope" else 0
+    if least >= config.max_position_embeddings:
+        least = 0
     for length in (least + rnd.randint(1, 8), least + rnd.randint(20, 60)):
         prompt = [rnd.randrange(10, config.vocab_size - 10) for _ in range(length)]
         if invocation:

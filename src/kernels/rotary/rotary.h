@@ -72,6 +72,8 @@ class RotaryTable {
   const float* sin_row(int64_t position) const { return cos_row(position) + rotary_dim_ / 2; }
 
  private:
+  Status fill();
+
   int64_t head_dim_ = 0, rotary_dim_ = 0, max_positions_ = 0;
   bool interleaved_ = false;
   float attention_factor_ = 1.0f;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/thread_pool.h"
 #include "kernels/rotary/rotary.h"
 
 namespace choral::kernels {
@@ -166,6 +167,25 @@ double cos_sin_factor(const RotaryParams& p) {
 
 }  // namespace
 
+Status RotaryTable::fill() {
+  constexpr int64_t kWorthThreads = 1 << 20, kPositionsPerChunk = 256;  // a million angles take 20 ms
+  constexpr int kMostThreads = 4;
+  const int64_t half = rotary_dim_ / 2;
+  const bool alone = max_positions_ * half < kWorthThreads;
+  CHORAL_TRY(const auto pool, ThreadPool::make(alone ? 1 : std::min(kMostThreads, ThreadPool::default_size())));
+  pool->parallel_for(max_positions_, kPositionsPerChunk, [&](int64_t begin, int64_t end, int) {
+    float* row = table_.as<float>().data() + begin * rotary_dim_;
+    for (int64_t position = begin; position < end; ++position, row += rotary_dim_) {
+      for (int64_t i = 0; i < half; ++i) {
+        const auto angle = static_cast<double>(static_cast<float>(position) * inv_freq_[i]);  // the product is rounded to float
+        row[i] = static_cast<float>(std::cos(angle)) * attention_factor_;
+        row[half + i] = static_cast<float>(std::sin(angle)) * attention_factor_;
+      }
+    }
+  });
+  return {};
+}
+
 Result<RotaryTable> RotaryTable::make(const RotaryParams& params) {
   CHORAL_RETURN_IF_ERROR(check(params));
   RotaryTable t;
@@ -181,15 +201,7 @@ Result<RotaryTable> RotaryTable::make(const RotaryParams& params) {
   }
   t.attention_factor_ = static_cast<float>(cos_sin_factor(params));
   CHORAL_TRY(t.table_, AlignedBuffer::allocate(static_cast<size_t>(params.max_positions * params.rotary_dim) * sizeof(float)));
-  const auto half = static_cast<size_t>(params.rotary_dim / 2);
-  float* row = t.table_.as<float>().data();
-  for (int64_t position = 0; position < params.max_positions; ++position, row += params.rotary_dim) {
-    for (size_t i = 0; i < half; ++i) {
-      const auto angle = static_cast<double>(static_cast<float>(position) * t.inv_freq_[i]);  // the product is rounded to float
-      row[i] = static_cast<float>(std::cos(angle)) * t.attention_factor_;
-      row[half + i] = static_cast<float>(std::sin(angle)) * t.attention_factor_;
-    }
-  }
+  CHORAL_RETURN_IF_ERROR(t.fill());
   return t;
 }
 

@@ -115,13 +115,15 @@ TEST(RotaryTest, LongRopeTakesOneListForTheWholeTable) {
 
 TEST(RotaryTest, TheTableRoundsTheAngleToFloatFirst) {
   auto p = params(10000);
-  p.max_positions = 5000;
-  const auto table = *RotaryTable::make(p);
-  for (const int64_t position : {0, 1, 777, 4999}) {
-    for (int i = 0; i < 8; ++i) {
-      const float angle = static_cast<float>(position) * table.inv_freq()[i];
-      EXPECT_EQ(table.cos_row(position)[i], static_cast<float>(std::cos(static_cast<double>(angle))));
-      EXPECT_EQ(table.sin_row(position)[i], static_cast<float>(std::sin(static_cast<double>(angle))));
+  for (const int64_t positions : {5000, 140'000}) {  // by one thread and by several
+    p.max_positions = positions;
+    const auto table = *RotaryTable::make(p);
+    for (int64_t position = 0; position < positions; position += position + 3 < positions ? 3 : 1) {
+      for (int i = 0; i < 8; ++i) {
+        const float angle = static_cast<float>(position) * table.inv_freq()[i];
+        ASSERT_EQ(table.cos_row(position)[i], static_cast<float>(std::cos(static_cast<double>(angle)))) << position;
+        ASSERT_EQ(table.sin_row(position)[i], static_cast<float>(std::sin(static_cast<double>(angle)))) << position;
+      }
     }
   }
 }

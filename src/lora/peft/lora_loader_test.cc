@@ -128,18 +128,38 @@ TEST(LoRALoader, TrainableTokensOfATiedHead) {
   EXPECT_THAT(module_of(load(embedding_rows, R"(,"trainable_token_indices":{"embed_tokens":[4,2],"lm_head":[2,4]})"), head),
               HasSubstr("names 'lm_head', whose rows"));
 
-  // Nothing else may act on a module with rows of its own, or on the head that shares them.
-  const auto tokens = R"(,"trainable_token_indices":[4,2])";
+  // Nothing else may act on a module with rows of its own. The head that shares them may have a plain pair.
+  const auto tokens = R"(,"trainable_token_indices":[4,2])", linear_and_head = R"(["q_proj","v_proj","lm_head"])";
   AdapterBuilder with_head_pair = embedding_rows;
   with_head_pair.pair("lm_head", 2, kHidden, kVocabulary);
-  const auto pair = load(with_head_pair, tokens, R"(["q_proj","v_proj","lm_head"])");
-  EXPECT_EQ(pair.status().code(), Code::kUnsupported);
-  EXPECT_THAT(pair.status().message(), AllOf(HasSubstr("trainable_token_indices: 'lm_head' has a low-rank pair"),
-                                             HasSubstr("tied to 'model.embed_tokens'")));
+  EXPECT_EQ(module_of(load(with_head_pair, tokens, linear_and_head), head), "model.embed_tokens");
+  AdapterBuilder with_dora = with_head_pair;
+  with_dora.add("lm_head.lora_magnitude_vector", {kVocabulary});
+  const auto dora = load(with_dora, fmt::format(R"({},"use_dora":true)", tokens), linear_and_head);
+  EXPECT_THAT(dora.status().message(),
+              HasSubstr("trainable_token_indices: DoRA of 'lm_head', which is tied to 'model.embed_tokens'"));
+  AdapterBuilder with_own_pair = head_rows;
+  with_own_pair.pair("lm_head", 2, kHidden, kVocabulary);
+  EXPECT_THAT(load(with_own_pair, R"(,"trainable_token_indices":{"lm_head":[4,2]})", linear_and_head).status().message(),
+              HasSubstr("trainable_token_indices: 'lm_head' has a low-rank pair as well"));
   AdapterBuilder with_saved_head = embedding_rows;
   with_saved_head.add("lm_head.weight", {kVocabulary, kHidden});
   EXPECT_THAT(load(with_saved_head, fmt::format(R"({},"modules_to_save":["lm_head"])", tokens)).status().message(),
               HasSubstr("'lm_head' has a whole weight (modules_to_save) as well"));
+}
+
+// PEFT multiplies by the trained weight and adds no bias, to the other tokens' logits neither.
+TEST(LoRALoader, TrainableTokensOfAHeadWithABias) {
+  auto targets = testing::small_targets();
+  const std::vector<float> bias(kVocabulary, 0.5F);
+  targets.back().base_bias = [&bias] { return std::span<const float>(bias); };
+  AdapterBuilder builder;
+  builder.query_and_value().add("lm_head.token_adapter.trainable_tokens_delta", {2, kHidden});
+  EXPECT_THAT(refusal(builder, config_json(R"(,"trainable_token_indices":{"lm_head":[4,2]})"), {}, targets),
+              HasSubstr("trainable_token_indices: 'lm_head' has a bias"));
+  AdapterBuilder of_embedding;
+  of_embedding.query_and_value().add("model.embed_tokens.token_adapter.trainable_tokens_delta", {2, kHidden});
+  EXPECT_EQ(refusal(of_embedding, config_json(R"(,"trainable_token_indices":[4,2])"), {}, targets), "accepted");
 }
 
 TEST(LoRALoader, AdaptsOnlyWhatTheConfigTargets) {

@@ -66,18 +66,33 @@ bool LoRALoader::follows_embedding(const std::string& name, const std::vector<in
   });
 }
 
-// PEFT wraps plain embeddings and heads only, so no adapter was trained with both on one module.
+// PEFT wraps plain embeddings and heads only, so no adapter was trained with both on one module; but it wraps a tied head before
+// it adds the head's pair.
 void LoRALoader::check_token_rows() {
   for (const auto& target : targets_) {
     if (target.kind != TargetKind::kEmbedding && target.kind != TargetKind::kHead) continue;
     const TrainableTokens* tokens = model_.trainable_tokens_of(target);
     if (tokens == nullptr) continue;
-    const bool adapted = model_.loras_.contains(target.name);
-    if (!adapted && !model_.replaced_weights_.contains(target.name)) continue;
-    problems_.add(unsupported(
-        "trainable_token_indices: '{}' has a {} as well; PEFT trains single rows only of modules that nothing else changes{}",
-        target.name, adapted ? "low-rank pair" : "whole weight (modules_to_save)",
-        tokens->module == target.name ? "" : fmt::format(", and this head is tied to '{}'", tokens->module)));
+    const bool saved = model_.replaced_weights_.contains(target.name), follows = tokens->module != target.name;
+    const LoRALayerWeights* pair = model_.get_lora(target.name);
+    const bool has_bias = target.base_bias && target.base_bias().size() > 1;  // of no model it is one number: adapter_check.cc
+    if (target.kind == TargetKind::kHead && has_bias) {
+      problems_.add(
+          unsupported("trainable_token_indices: '{}' has a bias, which PEFT leaves out, of all tokens, once it trains rows "
+                      "of it; train the embedding's rows alone",
+                      target.name));
+    }
+    if (follows && pair != nullptr && pair->is_dora()) {
+      problems_.add(
+          unsupported("trainable_token_indices: DoRA of '{}', which is tied to '{}' and its rows, is not supported; "
+                      "train the head as plain LoRA",
+                      target.name, tokens->module));
+    } else if (saved || (pair != nullptr && !follows)) {
+      problems_.add(unsupported(
+          "trainable_token_indices: '{}' has a {} as well; PEFT trains single rows only of modules that nothing else changes{}",
+          target.name, saved ? "whole weight (modules_to_save)" : "low-rank pair",
+          follows ? fmt::format(", and this head is tied to '{}'", tokens->module) : ""));
+    }
   }
 }
 

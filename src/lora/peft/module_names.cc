@@ -15,7 +15,7 @@ struct Tail {
 };
 
 // Longer tails stand before those they end with.
-constexpr std::array<Tail, 32> kTails{{
+constexpr std::array<Tail, 33> kTails{{
     {"lora_A.weight", TensorPart::kLoraA},
     {"lora_B.weight", TensorPart::kLoraB},
     {"lora_B.bias", TensorPart::kLoraBias},
@@ -38,6 +38,7 @@ constexpr std::array<Tail, 32> kTails{{
     {"modules_to_save.*.e_score_correction_bias", TensorPart::kChoiceBias},
     {"e_score_correction_bias", TensorPart::kChoiceBias},
     {"token_adapter.base_layer.weight", TensorPart::kBaseWeight},
+    {"token_adapter.base_layer.bias", TensorPart::kBaseBias},
     {"base_layer.weight", TensorPart::kBaseWeight},
     {"base_layer.bias", TensorPart::kBaseBias},
     {"modules_to_save.weight", TensorPart::kWeight},

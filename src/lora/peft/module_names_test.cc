@@ -26,6 +26,8 @@ TEST(ModuleNames, EverySpelling) {
                         {"lora_magnitude_vector.default.weight", TensorPart::kMagnitude},
                         {"base_layer.weight", TensorPart::kBaseWeight},
                         {"base_layer.bias", TensorPart::kBaseBias},
+                        {"token_adapter.base_layer.weight", TensorPart::kBaseWeight},
+                        {"token_adapter.base_layer.bias", TensorPart::kBaseBias},
                         {"modules_to_save.default.weight", TensorPart::kWeight},
                         {"modules_to_save.default.bias", TensorPart::kBias},
                         {"original_module.weight", TensorPart::kBaseWeight},

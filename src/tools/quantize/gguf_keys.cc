@@ -202,12 +202,12 @@ class Keys {
     set("expert_used_count", moe.gating.top_k);
     set("expert_feed_forward_length", moe.intermediate);
     const bool sigmoid = moe.gating.scoring == kernels::GateScoring::kSigmoid;
-    if (architecture_.sigmoid_gating || architecture_.name == "deepseek2") set("expert_gating_func", int64_t{sigmoid ? 2 : 1});
+    if (architecture_.sigmoid_gating || architecture_.latent) set("expert_gating_func", int64_t{sigmoid ? 2 : 1});
     shared_experts(moe);
 
     const auto begin = moe.layers.begin(), first = std::find(begin, moe.layers.end(), true);
     const int64_t dense = first - begin;
-    if (is({"deepseek2", "glm4moe"})) {
+    if (architecture_.latent || is({"glm4moe"})) {
       set("leading_dense_block_count", dense);
       set("expert_weights_norm", moe.gating.renormalise);
       set("expert_weights_scale", static_cast<double>(moe.gating.routed_scaling));
@@ -223,9 +223,9 @@ class Keys {
   }
 
   void shared_experts(const MoeSpec& moe) {
-    const SharedExperts how = is({"deepseek2", "glm4moe", "ernie4_5-moe"}) ? SharedExperts::kByCount
-                              : is({"llama4"})                             ? SharedExperts::kAsOthers
-                                                                           : SharedExperts::kByLength;
+    const SharedExperts how = architecture_.latent || is({"glm4moe", "ernie4_5-moe"}) ? SharedExperts::kByCount
+                              : is({"llama4"})                                        ? SharedExperts::kAsOthers
+                                                                                      : SharedExperts::kByLength;
     if (how == SharedExperts::kByCount) set("expert_shared_count", moe.shared_intermediate / moe.intermediate);
     if (how == SharedExperts::kByLength && moe.shared_intermediate > 0) {
       set("expert_shared_feed_forward_length", moe.shared_intermediate);

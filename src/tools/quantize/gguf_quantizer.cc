@@ -50,6 +50,17 @@ Status add_pooling(const FloatModel& model, const io::GgufArchitecture& architec
   return {};
 }
 
+// What DeepSeek-V3.2's indexer is, which has no part in the model's equations here.
+Status add_indexer(const io::ConfigMap& config, const io::GgufArchitecture& architecture, io::GgufMetadata& metadata) {
+  if (architecture.hf_class != "DeepseekV32ForCausalLM") return {};
+  for (const auto& [key, field] :
+       {std::pair("head_count", "index_n_heads"), std::pair("key_length", "index_head_dim"), std::pair("top_k", "index_topk")}) {
+    CHORAL_TRY(const int64_t value, config.get_int(field, {1, 1 << 24}));
+    metadata.set_u32(fmt::format("{}.attention.indexer.{}", architecture.name, key), static_cast<uint32_t>(value));
+  }
+  return {};
+}
+
 class GgufQuantizer : public CheckpointQuantizer {
  public:
   Status open(const QuantizeOptions& options, const quant::WrittenScheme& scheme);
@@ -114,6 +125,7 @@ Status GgufQuantizer::plan() {
   CHORAL_TRY(const int64_t context, model_.config.get_int("max_position_embeddings", io::kPositive));
   CHORAL_TRY(keys_, gguf_keys(spec.view(), *architecture, context));
   CHORAL_RETURN_IF_ERROR(add_pooling(model_, *architecture, keys_.metadata));
+  CHORAL_RETURN_IF_ERROR(add_indexer(model_.config, *architecture, keys_.metadata));
   CHORAL_TRY(plans_, plan_gguf_tensors(model_, spec.decoder(), *architecture, scheme_->codes));
   for (const auto& [name, values] : keys_.factors) tensors_.push_back({name, DType::kF32, {std::ssize(values)}});
   std::vector<std::string> sources;
