@@ -91,6 +91,20 @@ TEST(Bpe, ThreadsMayNoteTheSameWords) {
   for (auto& thread : threads) thread.join();
 }
 
+// By the steps for one token, which are done already, and those behind them.
+TEST(Decoder, BytesOfATokenInTheMiddleOfAText) {
+  const auto tokenizer = make(
+      R"("decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"}]},)"
+      R"("model":{"type":"BPE","byte_fallback":true,"vocab":{"▁a":0,"<0x41>":1},"merges":[]})");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  EXPECT_EQ((*tokenizer)->token_bytes(0), " a");
+  EXPECT_EQ((*tokenizer)->token_bytes(1), "A");
+  const auto of_bytes = make(R"("decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"Ġa":0,"ĠĠ":1},"merges":[]})");
+  ASSERT_TRUE(of_bytes.ok()) << of_bytes.status().to_string();
+  EXPECT_EQ((*of_bytes)->token_bytes(0), " a");
+  EXPECT_EQ((*of_bytes)->token_bytes(1), "  ");
+}
+
 TEST(Bpe, LongAndShortWordsMergeAlike) {
   // "abc" forty times: the long path; each alone: the short one.
   std::string text;
