@@ -68,11 +68,14 @@ def owners(files):
     names = {name: file for file in files for name in (file, file.removeprefix("/usr") if file.startswith("/usr/lib") else file)}
     if not names:
         return out
+    native = run("dpkg", "--print-architecture").strip()
     asked = subprocess.run(["dpkg-query", "-S", *names], capture_output=True, text=True)  # fails where it knows one of them not
     for line in asked.stdout.splitlines():
-        package, _, file = line.rpartition(": ")
-        if file in names and "," not in package and not package.startswith("diversion"):
-            out[names[file]] = package
+        packages, _, file = line.rpartition(": ")
+        # A header may be there for several architectures, each from a package of its own.
+        own = [package for package in packages.split(", ") if package.partition(":")[2] in ("", "all", native)]
+        if file in names and len(own) == 1 and not packages.startswith("diversion"):
+            out[names[file]] = own[0]
     return out
 
 

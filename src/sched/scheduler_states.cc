@@ -6,15 +6,19 @@
 namespace choral::sched {
 
 // Of a sequence whose layers keep states as far as the state behind it was kept, and is there for one who needs a place besides.
+// A shorter prefix may lack blocks that windows show behind it, and be found shorter still: then it needs a state of its own.
 cache::PrefixMatch Scheduler::find_prefix(const Request& request) const {
   cache::PrefixMatch match = cache_.find_prefix(request.prefix_chain, request.token_count());
-  if (!states_.wanted() || match.blocks == 0) return match;
-  int32_t blocks = match.blocks;
-  for (; blocks > 0; --blocks) {
-    const int32_t slot = states_.find(request.prefix_chain[blocks - 1]);
-    if (slot != cache::kNoSlot && states_.free_count() > (states_.is_held(slot) ? 0 : 1)) break;
+  while (states_.wanted() && match.blocks > 0) {
+    int32_t blocks = match.blocks;
+    for (; blocks > 0; --blocks) {
+      const int32_t slot = states_.find(request.prefix_chain[blocks - 1]);
+      if (slot != cache::kNoSlot && states_.free_count() > (states_.is_held(slot) ? 0 : 1)) break;
+    }
+    if (blocks == match.blocks) break;
+    match = cache_.find_prefix(request.prefix_chain, blocks * cache_.block_tokens() + 1);
   }
-  return blocks == match.blocks ? match : cache_.find_prefix(request.prefix_chain, blocks * cache_.block_tokens() + 1);
+  return match;
 }
 
 int32_t Scheduler::state_behind(const Request& request, cache::PrefixMatch match) const {

@@ -87,7 +87,7 @@ class AdaptersTest(program.ProgramTest):
         self.run_fails(2, "generate", MODEL, "-p", "x", "--adapter-memory", "much", says=["--adapter-memory", "'much'"])
         self.run_fails(2, "generate", MODEL, "-p", "x", "--lora-dtype", "int3", says=["int3", "int8"])
         self.run_fails(6, *args, f"a={ADAPTERS / 'swift'}", "--max-lora-rank", "4", says=["rank 8", "--max-lora-rank 8"])
-        self.run_fails(5, *args, f"a={ADAPTERS / 'swift'}", "--fully-sharded-loras", says=["--fully-sharded-loras", "one process"])
+        self.run_fails(5, *args, f"a={ADAPTERS / 'swift'}", "--fully-sharded-loras", says=["--fully-sharded-loras", "every rank"])
 
     # --- generate ---
 

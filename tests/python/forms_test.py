@@ -21,7 +21,7 @@ NOT_BOUND = {
     # messages_json says more; embeddings' truncation has one side; answers go on elsewhere by the server
     "Request": {"messages", "truncation_side", "thought_limit", "given", "given_prompt", "given_adapters"},
     # of programs that are built with the engine, and of servers
-    "EngineOptions": {"layer_overrides", "platform", "worker_cls", "adapter_generations", "adapter_places", "kv_event_batches", "on_progress"},
+    "EngineOptions": {"layer_overrides", "platform", "worker_cls", "adapter_generations", "adapter_places", "kv_event_batches", "on_progress", "rank_link", "rank_timeout_s"},
 }
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

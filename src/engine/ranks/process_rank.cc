@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/cpu_level.h"
 #include "base/cpu_share.h"
+#include "base/log.h"
 #include "base/out_of_memory.h"
 #include "base/thread_affinity.h"
 #include "base/thread_plan.h"
@@ -125,9 +127,25 @@ class ProcessRank::Loading {
       if (r < rank()) ++place;
       ++here;
     }
+    warn_of_idle_cpus(all);
     threads_ = Worker::threads_of(options_, options_.threads > 0 ? 1 : here);
     if (options_.threads == 0 && here > 1) threads_ = threads_.part(place, here);
     return {};
+  }
+
+  // mpirun gives each process one core, unless told otherwise. The first rank of a machine says so.
+  void warn_of_idle_cpus(const std::vector<Greeting>& all) const {
+    std::set<int> used;
+    int first = ranks();
+    for (int r = ranks() - 1; r >= 0; --r) {
+      if (!is_here(r)) continue;
+      first = r;
+      used.insert(all[static_cast<size_t>(r)].cpus.begin(), all[static_cast<size_t>(r)].cpus.end());
+    }
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    if (first != rank() || std::ssize(used) >= cpus) return;
+    CHORAL_LOG(kWarn, "{}: the ranks here may run on {} of {} CPUs; mpirun binds processes to cores unless told --bind-to none",
+               self_.channel_.name_of(rank()), used.size(), cpus);
   }
 
   Status find(Found& own) {

@@ -47,7 +47,7 @@ Status AdapterChecker::open_model(const EngineOptions& options) {
   if (!checkpoint.ok() && checkpoint.status().code() != Code::kNotFound) return checkpoint.status();
   if (checkpoint.ok()) checkpoint_ = *std::move(checkpoint);
   const auto contains = [this](const std::string& name) { return checkpoint_ != nullptr && checkpoint_->contains(name); };
-  CHORAL_TRY(auto built, engine::build_model(files.config, *session_, {}, contains));
+  CHORAL_TRY(auto built, engine::build_model(files.config, *session_, {}, contains, /*max_model_len=*/1));  // it computes no text
   model_ = std::move(built.model);
   const auto targets = model_->lora_targets();
   targets_.assign(targets.begin(), targets.end());
