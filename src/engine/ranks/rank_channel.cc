@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace choral::engine {
 
@@ -24,12 +25,17 @@ void RankChannel::mark_lost(int rank, std::string_view how) {
   if (on_lost_) on_lost_(lost_);
 }
 
-std::string RankChannel::silence(double limit_s) { return fmt::format("has said nothing for {:g} s (--rank-timeout)", limit_s); }
+std::string RankChannel::silence_text(double limit_s) {
+  return fmt::format("has said nothing for {:g} s (--rank-timeout)", limit_s);
+}
 
-double RankChannel::pause(double silent_s) {
-  constexpr double kFraction = 0.02, kShortestS = 20e-6, kLongestS = 2e-3;
-  std::this_thread::sleep_for(std::chrono::duration<double>(std::clamp(silent_s * kFraction, kShortestS, kLongestS)));
-  return now_s();
+double RankChannel::Silence::pause() {
+  constexpr double kFraction = 0.02, kShortestS = 20e-6, kLongestS = 2e-3, kLongestPauseS = 0.5;
+  std::this_thread::sleep_for(std::chrono::duration<double>(std::clamp(seconds * kFraction, kShortestS, kLongestS)));
+  const double now = now_s();
+  if (seen > 0) seconds += std::min(now - seen, kLongestPauseS);
+  seen = now;
+  return seconds;
 }
 
 Status RankChannel::finish(int rank, RankLink::Transfer transfer, RankLink::Message& message) {
@@ -90,12 +96,28 @@ Status RankChannel::await(int from, RankTag tag, std::string& bytes) {
   return receive(from, tag, bytes);
 }
 
+void RankChannel::wait_loudly(int from) {
+  constexpr double kToldEachS = 30;
+  RankLink::Message message;
+  Silence silence;
+  double next_s = kToldEachS;
+  budget_.wait([&] { return link_->peek(from, message); },
+               [&] {
+                 if (silence.pause() < next_s) return;
+                 next_s += kToldEachS;
+                 CHORAL_LOG(kWarn, "{} waits for {}, which has said nothing for {:.0f} s: it loads, or is stopped",
+                            name_of(rank()), name_of(from), silence.seconds);
+               });
+}
+
 Result<std::vector<std::string>> RankChannel::exchange(std::string own) {
   CHORAL_RETURN_IF_ERROR(lost_);
   begin_send_to_all(RankTag::kReply, own);  // a long message is on its way until it is received
   std::vector<std::string> all(static_cast<size_t>(ranks()));
   for (int r = 0; r < ranks(); ++r) {
-    if (r != rank()) CHORAL_RETURN_IF_ERROR(await(r, RankTag::kReply, all[static_cast<size_t>(r)]));
+    if (r == rank()) continue;
+    wait_loudly(r);
+    CHORAL_RETURN_IF_ERROR(receive(r, RankTag::kReply, all[static_cast<size_t>(r)]));
   }
   CHORAL_RETURN_IF_ERROR(finish_send_to_all());
   all[static_cast<size_t>(rank())] = std::move(own);

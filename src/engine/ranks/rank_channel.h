@@ -52,7 +52,7 @@ class RankChannel {
   Status await(int from, RankTag tag, std::string& bytes);
   // The same of whatever comes next.
   Result<RankTag> receive_any(int from, std::string& bytes);
-  // What every rank has to say to all, in their order. All of them call it.
+  // What every rank has to say to all, in their order, however long one of them takes; it is told of. All of them call it.
   Result<std::vector<std::string>> exchange(std::string own);
 
   // Waits until is_over(), which asks for what `rank` does.
@@ -63,25 +63,25 @@ class RankChannel {
   Status finish(int rank, RankLink::Transfer transfer, RankLink::Message& message);
 
  private:
-  // Of a program that was stopped for a while itself: so long a pause counts as silence of the others at most.
-  static constexpr double kLongestPauseS = 0.5;
+  // How long nothing came. Of a program that was stopped for a while itself, half a second counts.
+  struct Silence {
+    double seconds = 0, seen = 0;
+    // Sleeps for a fraction of it.
+    double pause();
+  };
 
   template <class IsOver>
   Status wait_for(int rank, double limit_s, const IsOver& is_over) {
     CHORAL_RETURN_IF_ERROR(lost_);
-    double silent_s = 0, seen = 0;
+    Silence silence;
     budget_.wait([&] { return !lost_.ok() || is_over(); },
                  [&] {
-                   const double now = pause(silent_s);
-                   if (seen > 0) silent_s += std::min(now - seen, kLongestPauseS);
-                   seen = now;
-                   if (silent_s > limit_s) mark_lost(rank, silence(limit_s));
+                   if (silence.pause() > limit_s) mark_lost(rank, silence_text(limit_s));
                  });
     return lost_;
   }
-  // Sleeps for a fraction of the silence so far, and says when it woke.
-  static double pause(double silent_s);
-  static std::string silence(double limit_s);
+  static std::string silence_text(double limit_s);
+  void wait_loudly(int from);
   void begin_send_to_all(RankTag tag, std::string_view bytes);
   Status finish_send_to_all();
   Status take(int from, const RankLink::Message& message, std::string& bytes);
