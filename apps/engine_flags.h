@@ -39,10 +39,11 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags);
 // read, adapters get their names and are found, a seed is drawn.
 Result<EngineOptions> engine_options(const EngineFlags& flags);
 
-// Loads with a progress bar; then says in one line what was loaded, and with --verbose every choice that was made.
 // Whether mpirun started this process to compute for another, which serves; and what it does then until that ends.
 bool is_following();
 Status follow(const EngineFlags& flags);
+
+// Loads with a progress bar; then says in one line what was loaded, and with --verbose every choice that was made.
 Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags);
 Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags, EngineOptions options);  // engine_options(flags)
 void print_notes(const std::vector<std::string>& notes);

@@ -18,7 +18,7 @@ class MpiLink : public RankLink {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
   }
   ~MpiLink() override {
-    if (!abandoned_) MPI_Finalize();  // waits for the others
+    if (ends_together_) MPI_Finalize();  // waits for the others
   }
 
   int rank() const override { return rank_; }
@@ -56,7 +56,7 @@ class MpiLink : public RankLink {
     return true;
   }
 
-  void abandon() override { abandoned_ = true; }
+  void end_together() override { ends_together_ = true; }
 
  private:
   struct Slot {
@@ -85,7 +85,7 @@ class MpiLink : public RankLink {
   }
 
   int rank_ = 0, ranks_ = 1;
-  bool abandoned_ = false;
+  bool ends_together_ = false;
   std::vector<Slot> slots_;
   std::vector<Transfer> free_;  // of slots_
 };

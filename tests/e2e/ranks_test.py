@@ -125,6 +125,13 @@ class RanksTest(program.ProgramTest):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(says, done.stderr + done.stdout)
 
+    def test_an_error_of_one_rank_ends_all(self):
+        one = [program.CHORAL, "generate", "-p", "x", "--max-tokens", "2"]
+        done = subprocess.run([*MPIRUN, "-np", "1", *one, str(MODEL), ":", "-np", "1", *one, str(HOME / "nowhere")], capture_output=True, text=True,
+                              timeout=DEADLINE, env=ENVIRONMENT)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(str(HOME / "nowhere"), done.stderr + done.stdout)
+
     def expect_end(self, server):
         """mpirun and all that it started end, and not as if all were well."""
         self.assertNotEqual(server.process.wait(DEADLINE), 0)

@@ -1,6 +1,7 @@
 #include "engine/ranks/following_rank.h"
 
-#include <unordered_map>
+#include <algorithm>
+#include <list>
 
 #include "base/out_of_memory.h"
 #include "engine/options_check.h"
@@ -29,7 +30,10 @@ class FollowingRank {
       const std::string_view bytes(message_);
       const auto command = bytes.empty() ? RankCommand::kEnd : static_cast<RankCommand>(bytes.front());
       const std::string_view rest = bytes.substr(bytes.empty() ? 0 : 1);
-      if (command == RankCommand::kEnd) return {};
+      if (command == RankCommand::kEnd) {
+        rank_->channel().link().end_together();
+        return {};
+      }
       CHORAL_RETURN_IF_ERROR(obey(command, rest));
     }
   }
@@ -75,7 +79,6 @@ class FollowingRank {
       case RankCommand::kRemoveAdapter:
         if (lora::AdapterKey key = {}; from_bytes(bytes, key)) {
           rank_->worker().lora_manager().remove_adapter(key);
-          forget_unused();
           return {};
         }
         break;
@@ -96,20 +99,32 @@ class FollowingRank {
   }
 
   Result<std::shared_ptr<const lora::PackedAdapter>> adapter_of(const FarTerm& term) {
-    auto& kept = packed_[to_hex(term.digest)];
-    if (auto adapter = kept.lock()) return adapter;
+    const auto found =
+        std::find_if(packed_.begin(), packed_.end(), [&](const auto& kept) { return kept->digest() == term.digest; });
+    if (found != packed_.end()) {
+      packed_.splice(packed_.end(), packed_, found);
+      return packed_.back();
+    }
     ctx_->memory.reset();
     lora::AdapterDescription described;
     CHORAL_TRY(auto adapter, adapters_->load(lora::AdapterSource(term.path), described, [](int64_t) { return Status(); }));
     if (adapter->digest() != term.digest || adapter->replaces() != term.replaces) {
       return invalid_argument("its files are others than those of rank 0; give every rank the same files");
     }
-    kept = adapter;
+    packed_.push_back(adapter);
+    forget_unused();
     return adapter;
   }
 
+  // As long as they take more than the first rank lets them: its own are of the same size.
   void forget_unused() {
-    std::erase_if(packed_, [](const auto& adapter) { return adapter.second.expired(); });
+    int64_t bytes = 0;
+    for (const auto& adapter : packed_) bytes += adapter->size_bytes();
+    for (auto at = packed_.begin(); at != packed_.end() && bytes > rank_->facts().adapter_bytes;) {
+      const bool is_used = at->use_count() > 1;
+      if (!is_used) bytes -= (*at)->size_bytes();
+      at = is_used ? std::next(at) : packed_.erase(at);
+    }
   }
 
   ModelFiles files_;
@@ -117,7 +132,7 @@ class FollowingRank {
   std::unique_ptr<platform::Session> session_;
   std::unique_ptr<platform::Context> ctx_;
   std::unique_ptr<lora::PackedAdapterLoader> adapters_;
-  std::unordered_map<std::string, std::weak_ptr<const lora::PackedAdapter>> packed_;  // by digest, those that are in use
+  std::list<std::shared_ptr<const lora::PackedAdapter>> packed_;  // the last used at the end
   std::string message_;
   NewRequest request_;
   StepInput input_;

@@ -10,7 +10,9 @@ Result<std::unique_ptr<LeadingExecutor>> LeadingExecutor::load(EngineOptions& op
   return std::unique_ptr<LeadingExecutor>(new LeadingExecutor(std::move(rank)));
 }
 
-LeadingExecutor::~LeadingExecutor() { static_cast<void>(tell(RankCommand::kEnd)); }
+LeadingExecutor::~LeadingExecutor() {
+  if (tell(RankCommand::kEnd).ok()) rank_->channel().link().end_together();
+}
 
 template <class... Records>
 Status LeadingExecutor::tell(const Records&... command) {
@@ -19,11 +21,11 @@ Status LeadingExecutor::tell(const Records&... command) {
   return rank_->channel().send_to_all(RankTag::kCommand, told_);
 }
 
-Status LeadingExecutor::hear() {
+Status LeadingExecutor::hear(bool late) {
   RankChannel& channel = rank_->channel();
   Status first;
   for (int r = 1; r < channel.ranks(); ++r) {
-    CHORAL_RETURN_IF_ERROR(channel.receive(r, RankTag::kReply, heard_));
+    CHORAL_RETURN_IF_ERROR(late ? channel.receive_late(r, RankTag::kReply, heard_) : channel.receive(r, RankTag::kReply, heard_));
     Status there;
     if (!from_bytes(heard_, there)) return channel.lose(r, "sent an answer that can't be read");
     if (first.ok() && !there.ok()) first = std::move(there).while_(channel.name_of(r));
@@ -44,7 +46,7 @@ Result<lora::Readiness> LeadingExecutor::add_adapter(lora::AdapterKey key, lora:
   auto& own = rank_->worker().lora_manager();
   CHORAL_TRY(const auto readiness, own.add_adapter(key, std::move(voice)));
   Status there = tell(RankCommand::kAddAdapter, far);
-  if (there.ok()) there = hear();
+  if (there.ok()) there = hear(/*late=*/true);  // once it has read its files
   if (there.ok()) return readiness;
   own.remove_adapter(key);
   // For unavailable() one asks again.
@@ -61,7 +63,7 @@ void LeadingExecutor::remove_adapter(lora::AdapterKey key) {
 Status LeadingExecutor::add_request(const NewRequest& request) {
   CHORAL_RETURN_IF_ERROR(rank_->worker().add_request(request));
   Status there = tell(RankCommand::kAddRequest, request);
-  if (there.ok()) there = hear();
+  if (there.ok()) there = hear(/*late=*/false);
   if (there.ok()) return {};
   rank_->worker().drop_request(request.id);
   static_cast<void>(tell(RankCommand::kDropRequest, request.id));

@@ -31,8 +31,8 @@ class LeadingExecutor : public Executor {
 
   template <class... Records>
   Status tell(const Records&... command);
-  // Of every other rank; the first error.
-  Status hear();
+  // Of every other rank; the first error. `late`: RankChannel::receive_late().
+  Status hear(bool late);
 
   std::unique_ptr<ProcessRank> rank_;
   std::string told_, heard_;

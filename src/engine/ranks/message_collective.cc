@@ -7,6 +7,7 @@ namespace choral::engine {
 namespace {
 
 constexpr int64_t kFloatsPerTask = 16384;
+constexpr int64_t kMostBytes = INT32_MAX;  // of a message of MPI
 
 // copy(row) for all rows, by all threads where that is worth it.
 template <class Copy>
@@ -45,10 +46,17 @@ bool MessageCollective::swap_parts() {
   if (is_given_up()) return false;
   RankLink& link = channel_.link();
   const int self = channel_.rank();
+  for (auto& peer : peers_) peer.part.resize(static_cast<size_t>(peer.expected));  // before anything is on its way
+  if (const auto largest =
+          std::max_element(peers_.begin(), peers_.end(), [](auto& a, auto& b) { return a.expected < b.expected; });
+      largest->expected > kMostBytes) {
+    channel_.mark_lost(static_cast<int>(largest - peers_.begin()),
+                       "would send more than 2 GiB at once; lower --max-num-batched-tokens");
+    return false;
+  }
   for (int r = 0; r < channel_.ranks(); ++r) {
     Peer& peer = peers_[static_cast<size_t>(r)];
     if (r == self || peer.expected == 0) continue;
-    peer.part.resize(static_cast<size_t>(peer.expected));
     peer.received = link.receive(r, peer.part.data(), peer.expected);
   }
   for (int r = 0; r < channel_.ranks() && !own_.empty(); ++r) {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/opened_library.h"
 #include "engine/ranks/rank_link.h"
@@ -26,8 +27,11 @@ int number_of(std::initializer_list<const char*> names, int otherwise) {
 fs::path library_path() {
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const char* place : {"", "../lib/choral", "../lib64/choral", "../lib/x86_64-linux-gnu/choral"}) {
-    if (fs::path path = folder / place / kFile; fs::exists(path, error)) return path;
+  std::vector<fs::path> places{folder, folder / "../lib/choral", folder / "../lib64/choral"};
+  for (const auto& entry : fs::directory_iterator(folder / "../lib", error))
+    places.push_back(entry.path() / "choral");  // Debian's
+  for (const auto& place : places) {
+    if (fs::exists(place / kFile, error)) return place / kFile;
   }
   return {};
 }

@@ -104,7 +104,9 @@ class ProcessRank::Loading {
     for (size_t r = 0; r < told.size(); ++r) {
       Status there;
       if (!from_bytes(told[r], there, all[r])) return self_.channel_.lose(static_cast<int>(r), "runs another version of Choral");
-      if (!there.ok()) return std::move(there).while_(self_.channel_.name_of(static_cast<int>(r)));
+      if (there.ok()) continue;
+      self_.channel_.link().end_together();
+      return std::move(there).while_(self_.channel_.name_of(static_cast<int>(r)));
     }
     return all;
   }
@@ -188,7 +190,7 @@ class ProcessRank::Loading {
     CHORAL_RETURN_IF_ERROR(self_.worker_->plan(here, options, draft).while_(files_.path));
     const MemoryPlan& memory = self_.worker_->memory();
     CHORAL_RETURN_IF_ERROR(check_places(*self_.worker_, options_, memory.kv));
-    const int64_t adapters = options_.adapter_memory_bytes > 0 ? memory.adapter_bytes : memory.adapter_bytes / count;
+    const int64_t adapters = memory.adapter_bytes / count;  // every rank has all of them
     own = {memory.kv.groups.parts, memory.kv.groups.windows, memory.kv.blocks,
            memory.kv.state_slots,  memory.kv.max_model_len,  adapters};
     return {};

@@ -21,7 +21,6 @@ void RankChannel::mark_lost(int rank, std::string_view how) {
   if (!lost_.ok()) return;
   lost_ = unavailable("{} {}; the model is divided over {} ranks, and none of them can go on: start them again", name_of(rank),
                       how, ranks());
-  link_->abandon();
   if (on_lost_) on_lost_(lost_);
 }
 
@@ -105,9 +104,15 @@ void RankChannel::wait_loudly(int from) {
                [&] {
                  if (silence.pause() < next_s) return;
                  next_s += kToldEachS;
-                 CHORAL_LOG(kWarn, "{} waits for {}, which has said nothing for {:.0f} s: it loads, or is stopped",
+                 CHORAL_LOG(kWarn, "{} waits for {}, which has said nothing for {:.0f} s: it reads files, or is stopped",
                             name_of(rank()), name_of(from), silence.seconds);
                });
+}
+
+Status RankChannel::receive_late(int from, RankTag tag, std::string& bytes) {
+  CHORAL_RETURN_IF_ERROR(lost_);
+  wait_loudly(from);
+  return receive(from, tag, bytes);
 }
 
 Result<std::vector<std::string>> RankChannel::exchange(std::string own) {
@@ -115,9 +120,7 @@ Result<std::vector<std::string>> RankChannel::exchange(std::string own) {
   begin_send_to_all(RankTag::kReply, own);  // a long message is on its way until it is received
   std::vector<std::string> all(static_cast<size_t>(ranks()));
   for (int r = 0; r < ranks(); ++r) {
-    if (r == rank()) continue;
-    wait_loudly(r);
-    CHORAL_RETURN_IF_ERROR(receive(r, RankTag::kReply, all[static_cast<size_t>(r)]));
+    if (r != rank()) CHORAL_RETURN_IF_ERROR(receive_late(r, RankTag::kReply, all[static_cast<size_t>(r)]));
   }
   CHORAL_RETURN_IF_ERROR(finish_send_to_all());
   all[static_cast<size_t>(rank())] = std::move(own);

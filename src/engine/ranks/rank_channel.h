@@ -48,7 +48,9 @@ class RankChannel {
   // To every other rank.
   Status send_to_all(RankTag tag, std::string_view bytes);
   Status receive(int from, RankTag tag, std::string& bytes);
-  // The same, however long it takes to come.
+  // The same, however long it takes to come, of one that has work to do first; every half a minute it is told of.
+  Status receive_late(int from, RankTag tag, std::string& bytes);
+  // The same of one that may have nothing to say.
   Status await(int from, RankTag tag, std::string& bytes);
   // The same of whatever comes next.
   Result<RankTag> receive_any(int from, std::string& bytes);

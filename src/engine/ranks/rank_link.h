@@ -33,8 +33,8 @@ class RankLink {
   virtual Progress look(Transfer transfer, Message& message) = 0;
   // Whether the next message of that rank is there to be received.
   virtual bool peek(int from, Message& message) = 0;
-  // This process will end without the others: nothing that was begun is waited for.
-  virtual void abandon() = 0;
+  // All ranks end now: each waits for the others. Without this call one that ends leaves the others, and mpirun ends them.
+  virtual void end_together() = 0;
 };
 
 // Which of how many processes mpirun started this one as; 0 of 1: none.

@@ -80,7 +80,7 @@ class ThreadLinks {
       message = {letters.front().tag, static_cast<int64_t>(letters.front().bytes.size())};
       return true;
     }
-    void abandon() override {}
+    void end_together() override {}
 
    private:
     struct Begun {

@@ -49,7 +49,9 @@ Status check_frozen_copy(ThreadPool& pool, const LoRATarget& target, const std::
     }
   });
   for (auto& status : read) CHORAL_RETURN_IF_ERROR(std::move(status).while_(member));
-  const double mean = std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(rows);
+  int64_t looked_at = 0;
+  for (int64_t r = 0; r < copy.rows(); ++r) looked_at += target.has_row(first_row + r) ? 1 : 0;
+  const double mean = std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(std::max<int64_t>(looked_at, 1));
   const auto is_close = [&](size_t r) { return differences[r] <= std::max(kFarOff * lengths[r], kNegligible * mean); };
   size_t far = 0, first = rows;
   for (size_t r = rows; r-- > 0;) {
@@ -287,14 +289,14 @@ class ModulePacker {
   // Whether a layer that its file holds for its new rows' sake has the base's weight, value for value. When measuring it is taken
   // to be so.
   bool is_the_base(const std::string& name, const TensorView& weight) const {
-    if (!model_.may_be_the_base(name) || !target_.base_row) return false;
+    // All processes that have a part of it must find the same.
+    if (!model_.may_be_the_base(name) || !target_.base_row || !target_.elsewhere.empty()) return false;
     if (measures()) return true;
     constexpr int64_t kRowsPerChunk = 256;
     std::atomic<bool> same = true;
     ctx_->kernel.pool.parallel_for(weight.rows(), kRowsPerChunk, [&](int64_t begin, int64_t end, int) {
       std::vector<float> own(weight.cols()), base(own.size());
       for (int64_t r = begin; r < end && same; ++r) {
-        if (!target_.has_row(r)) continue;
         kernels::dequantise_row(weight.dtype, weight.row(r), weight.cols(), own.data());
         if (!target_.base_row(r, base).ok() || own != base) same = false;
       }
