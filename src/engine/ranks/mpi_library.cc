@@ -28,8 +28,9 @@ fs::path library_path() {
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::vector<fs::path> places{folder, folder / "../lib/choral", folder / "../lib64/choral"};
-  for (const auto& entry : fs::directory_iterator(folder / "../lib", error))
-    places.push_back(entry.path() / "choral");  // Debian's
+  for (fs::directory_iterator at(folder / "../lib", error), end; !error && at != end; at.increment(error)) {
+    places.push_back(at->path() / "choral");  // Debian's folder of an architecture
+  }
   for (const auto& place : places) {
     if (fs::exists(place / kFile, error)) return place / kFile;
   }
