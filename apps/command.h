@@ -14,6 +14,8 @@ namespace choral::apps {
 
 struct Command {
   std::function<Status()> run;
+  // What the other processes do that mpirun started, of a command that divides its model over them; empty: it is started alone.
+  std::function<Status()> follow;
 };
 
 void add_generate(CLI::App& app, Command& command);

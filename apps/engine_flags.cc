@@ -220,8 +220,6 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
   return options;
 }
 
-bool is_following() { return engine::mpi_rank() > 0; }
-
 Status follow(const EngineFlags& flags) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);  // the first says when it ends
   CHORAL_TRY(auto options, engine_options(flags));

@@ -39,8 +39,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags);
 // read, adapters get their names and are found, a seed is drawn.
 Result<EngineOptions> engine_options(const EngineFlags& flags);
 
-// Whether mpirun started this process to compute for another, which serves; and what it does then until that ends.
-bool is_following();
+// Of a process that mpirun started to compute for another, which serves: until that ends.
 Status follow(const EngineFlags& flags);
 
 // Loads with a progress bar; then says in one line what was loaded, and with --verbose every choice that was made.

@@ -198,7 +198,6 @@ Status run_prompts(const GenerateFlags& flags, std::vector<std::string> prompts)
 }
 
 Status run(const GenerateFlags& flags) {
-  if (is_following()) return follow(flags.engine);
   std::vector<std::string> prompts = flags.prompts;
   if (!flags.prompt_file.empty()) {
     CHORAL_TRY(auto text, io::read_whole_file(flags.prompt_file, kMaxPromptBytes).while_("--file"));
@@ -259,7 +258,10 @@ void add_generate(CLI::App& app, Command& command) {
       ->group("Adapters");
   add_sampling_flags(*sub, flags->sampling);
   add_engine_flags(*sub, flags->engine);
-  sub->callback([flags, &command] { command.run = [flags] { return run(*flags); }; });
+  sub->callback([flags, &command] {
+    command.run = [flags] { return run(*flags); };
+    command.follow = [flags] { return follow(flags->engine); };
+  });
 }
 
 }  // namespace choral::apps

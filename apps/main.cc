@@ -100,10 +100,12 @@ void one_command_each(CLI::App& app) {
 }
 
 // mpirun starts a program several times over, which few commands are made for.
-choral::Status check_processes(const std::string& command) {
-  if (choral::engine::mpi_ranks() <= 1 || command == "serve" || command == "generate" || command == "run-batch") return {};
-  return choral::unsupported(
-      "mpirun divides the model of `choral serve`, `generate` and `run-batch`; start `choral {}` by itself", command);
+choral::Status run_as_rank(const choral::apps::Command& command, const std::string& name) {
+  if (choral::engine::mpi_ranks() > 1 && !command.follow) {
+    return choral::unsupported(
+        "mpirun divides the model of `choral serve`, `generate` and `run-batch`; start `choral {}` by itself", name);
+  }
+  return choral::engine::mpi_rank() > 0 ? command.follow() : command.run();
 }
 
 // What CLI11 writes: the help, the version.
@@ -163,7 +165,7 @@ int main(int argc, char** argv) {
     return choral::exit_code(choral::Code::kInvalidArgument);
   }
   print_notes(*line, used_command(app));
-  if (const choral::Status alone = check_processes(used_command(app).get_name()); !alone.ok()) return fail(alone);
-  const choral::Status status = choral::or_out_of_memory("the command cannot go on", command.run);
+  const choral::Status status =
+      choral::or_out_of_memory("the command cannot go on", [&] { return run_as_rank(command, used_command(app).get_name()); });
   return status.ok() ? 0 : fail(status);
 }

@@ -68,7 +68,6 @@ struct BatchFileCloser {
 };
 
 Status run_batch(RunBatchFlags flags) {
-  if (is_following()) return follow(flags.engine);
   if (flags.input.empty() || flags.output.empty())
     return invalid_argument("--input-file and --output-file are needed: choral run-batch -i IN.jsonl -o OUT.jsonl --model MODEL");
   CHORAL_TRY(const auto interrupts, Interrupts::make());
@@ -119,7 +118,10 @@ void add_run_batch(CLI::App& app, Command& command) {
       ->type_name("FILE");
   add_answer_flags(*sub, flags->server);
   add_engine_flags(*sub, flags->engine);
-  sub->callback([flags, &command] { command.run = [flags] { return run_batch(std::move(*flags)); }; });
+  sub->callback([flags, &command] {
+    command.run = [flags] { return run_batch(std::move(*flags)); };
+    command.follow = [flags] { return follow(flags->engine); };
+  });
 }
 
 }  // namespace choral::apps

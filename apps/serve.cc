@@ -143,7 +143,6 @@ void say_who_answers(const std::vector<AdapterUse>& uses) {
 }
 
 Status run(ServeFlags flags) {
-  if (is_following()) return follow(flags.engine);
   raise_file_limit();
   const ServiceManager manager;
   CHORAL_TRY(const auto interrupts, Interrupts::make());
@@ -308,6 +307,10 @@ void add_serve(CLI::App& app, Command& command) {
       CHORAL_RETURN_IF_ERROR(fill_settings(*sub));
       warn_of_unknown_variables(*sub);
       return run(std::move(*flags));
+    };
+    command.follow = [sub, flags] {
+      CHORAL_RETURN_IF_ERROR(fill_settings(*sub));
+      return follow(flags->engine);
     };
   });
 }

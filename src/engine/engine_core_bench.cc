@@ -37,8 +37,6 @@ class IdleDevice : public Executor {
   const ExecutorFacts& facts() const override { return facts_; }
   Result<lora::Readiness> add_adapter(lora::AdapterKey, lora::PackedVoice) override { return lora::Readiness::kReady; }
   void remove_adapter(lora::AdapterKey) override {}
-  void take_adapters() override {}
-  void set_wake(std::function<void()>) override {}
   Status add_request(const NewRequest&) override { return {}; }
   std::vector<std::string> take_device_notes() override { return {}; }
   bool on_wait(std::function<void()> work) override {

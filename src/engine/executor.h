@@ -56,9 +56,9 @@ class Executor {
   virtual Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) = 0;
   virtual void remove_adapter(lora::AdapterKey key) = 0;
   // Takes in what came to the devices beside the steps, before it is asked for again.
-  virtual void take_adapters() = 0;
+  virtual void take_adapters();
   // Called from any thread when take_adapters() has something to take; once this returns, the one before is not.
-  virtual void set_wake(std::function<void()> wake) = 0;
+  virtual void set_wake(std::function<void()> wake);
 
   // A request that steps may name from now on, until one drops it. An error is that there is no memory for it.
   virtual Status add_request(const NewRequest& request) = 0;
@@ -74,6 +74,10 @@ class Executor {
   // Notes of the devices since the last call: fallbacks that came while they ran.
   virtual std::vector<std::string> take_device_notes() = 0;
 };
+
+// Where adapters are ready at once.
+inline void Executor::take_adapters() {}
+inline void Executor::set_wake(std::function<void()>) {}
 
 inline bool Executor::on_wait(std::function<void()>) { return false; }
 

@@ -26,8 +26,6 @@ class ScriptedExecutor : public Executor {
   }
   const ExecutorFacts& facts() const override { return facts_; }
   Result<lora::Readiness> add_adapter(lora::AdapterKey, lora::PackedVoice) override { return lora::Readiness::kReady; }
-  void take_adapters() override {}
-  void set_wake(std::function<void()>) override {}
   void remove_adapter(lora::AdapterKey) override {}
   std::vector<std::string> take_device_notes() override { return {}; }
 

@@ -26,6 +26,7 @@ std::vector<Request> requests_of_every_kind() {
   requests[6].sampling.repetition_penalty = 1.5F;
   requests[6].sampling.frequency_penalty = 0.5F;
   requests[6].sampling.presence_penalty = 0.5F;
+  requests[6].sampling.penalty_last_n = 3;
   requests[7].sampling.logit_bias = {{17, 50.0F}};
   requests[7].sampling.bad_words = {"the", "a"};
   requests[8].sampling.allowed_token_ids = {5, 6, 7, 8, 9};
@@ -33,6 +34,11 @@ std::vector<Request> requests_of_every_kind() {
   requests[9].sampling.min_tokens = 10;
   requests[9].sampling.allowed_token_ids = {40, 41, 42, 43};
   requests[10].sampling.logprobs.reset();
+  requests[10].sampling.temperature = 0.9F;
+  requests[10].sampling.xtc_probability = 0.5F;
+  requests[10].sampling.xtc_threshold = 1e-4F;
+  requests[11].sampling.dry_multiplier = 40.0F;
+  requests[11].sampling.dry_allowed_length = 0;
   return requests;
 }
 

@@ -19,8 +19,6 @@ class AdapterExecutor : public Executor {
     return lora::Readiness::kReady;
   }
   void remove_adapter(lora::AdapterKey key) override { voices_.erase(key); }
-  void take_adapters() override {}
-  void set_wake(std::function<void()>) override {}
   Status add_request(const NewRequest&) override { return unsupported("this executor has no model"); }
   Status execute_model(const StepInput&, StepOutput&) override { return unsupported("this executor has no model"); }
   std::vector<std::string> take_device_notes() override { return {}; }

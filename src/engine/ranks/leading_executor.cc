@@ -21,18 +21,6 @@ Status LeadingExecutor::tell(const Records&... command) {
   return rank_->channel().send_to_all(RankTag::kCommand, told_);
 }
 
-Status LeadingExecutor::hear(bool late) {
-  RankChannel& channel = rank_->channel();
-  Status first;
-  for (int r = 1; r < channel.ranks(); ++r) {
-    CHORAL_RETURN_IF_ERROR(late ? channel.receive_late(r, RankTag::kReply, heard_) : channel.receive(r, RankTag::kReply, heard_));
-    Status there;
-    if (!from_bytes(heard_, there)) return channel.lose(r, "sent an answer that can't be read");
-    if (first.ok() && !there.ok()) first = std::move(there).while_(channel.name_of(r));
-  }
-  return first;
-}
-
 Result<lora::Readiness> LeadingExecutor::add_adapter(lora::AdapterKey key, lora::PackedVoice voice) {
   FarVoice far{key, {}};
   for (const auto& [adapter, factor] : voice) {
@@ -46,7 +34,7 @@ Result<lora::Readiness> LeadingExecutor::add_adapter(lora::AdapterKey key, lora:
   auto& own = rank_->worker().lora_manager();
   CHORAL_TRY(const auto readiness, own.add_adapter(key, std::move(voice)));
   Status there = tell(RankCommand::kAddAdapter, far);
-  if (there.ok()) there = hear(/*late=*/true);  // once it has read its files
+  if (there.ok()) there = rank_->hear(/*late=*/true);  // once it has read its files
   if (there.ok()) return readiness;
   own.remove_adapter(key);
   // For unavailable() one asks again.
@@ -63,7 +51,7 @@ void LeadingExecutor::remove_adapter(lora::AdapterKey key) {
 Status LeadingExecutor::add_request(const NewRequest& request) {
   CHORAL_RETURN_IF_ERROR(rank_->worker().add_request(request));
   Status there = tell(RankCommand::kAddRequest, request);
-  if (there.ok()) there = hear(/*late=*/false);
+  if (there.ok()) there = rank_->hear(/*late=*/false);
   if (there.ok()) return {};
   rank_->worker().drop_request(request.id);
   static_cast<void>(tell(RankCommand::kDropRequest, request.id));

@@ -20,8 +20,6 @@ class LeadingExecutor : public Executor {
   const ExecutorFacts& facts() const override { return rank_->facts(); }
   Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override;
   void remove_adapter(lora::AdapterKey key) override;
-  void take_adapters() override {}  // they are ready at once
-  void set_wake(std::function<void()>) override {}
   Status add_request(const NewRequest& request) override;
   Status execute_model(const StepInput& input, StepOutput& out) override;
   std::vector<std::string> take_device_notes() override { return rank_->worker().take_device_notes(); }
@@ -31,11 +29,9 @@ class LeadingExecutor : public Executor {
 
   template <class... Records>
   Status tell(const Records&... command);
-  // Of every other rank; the first error. `late`: RankChannel::receive_late().
-  Status hear(bool late);
 
   std::unique_ptr<ProcessRank> rank_;
-  std::string told_, heard_;
+  std::string told_;
 };
 
 }  // namespace choral::engine

@@ -3,20 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/ranks/row_tasks.h"
+
 namespace choral::engine {
 namespace {
 
-constexpr int64_t kFloatsPerTask = 16384;
 constexpr int64_t kMostBytes = INT32_MAX;  // of a message of MPI
-
-// copy(row) for all rows, by all threads where that is worth it.
-template <class Copy>
-void for_rows(const kernels::Context& ctx, int64_t rows, int64_t floats, const Copy& copy) {
-  ctx.pool.parallel_for(rows, std::max<int64_t>(1, kFloatsPerTask / std::max<int64_t>(floats, 1)),
-                        [&](int64_t begin, int64_t end, int) {
-                          for (int64_t row = begin; row < end; ++row) copy(row);
-                        });
-}
 
 void copy_floats(const void* from, int64_t count, void* to) { std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float)); }
 
@@ -27,9 +19,8 @@ int64_t bytes_of(int64_t floats) { return floats * static_cast<int64_t>(sizeof(f
 MessageCollective::MessageCollective(RankChannel& channel) : channel_(channel), peers_(static_cast<size_t>(channel.ranks())) {}
 
 void MessageCollective::begin_step() {
-  for (auto& peer : peers_) peer.state = State::kInStep;
-  given_up_ = false;
-  failed_.clear();
+  for (auto& peer : peers_) peer.is_in_step = true;
+  given_up_ = failed_ = false;
 }
 
 void MessageCollective::note_end(int rank, RankTag tag) {
@@ -37,9 +28,9 @@ void MessageCollective::note_end(int rank, RankTag tag) {
     channel_.mark_lost(rank, "is at another point of the step");
     return;
   }
-  peers_[static_cast<size_t>(rank)].state = tag == RankTag::kEnded ? State::kEnded : State::kFailed;
+  peers_[static_cast<size_t>(rank)].is_in_step = false;
   given_up_ = true;  // whoever ends within a gather of another will not send its part
-  if (tag == RankTag::kFailed) failed_.push_back(rank);
+  failed_ = failed_ || tag == RankTag::kFailed;
 }
 
 bool MessageCollective::swap_parts() {
@@ -124,13 +115,13 @@ bool MessageCollective::end_step(bool own) {
   const bool went_well = own && !given_up_;
   if (!channel_.send_to_all(went_well ? RankTag::kEnded : RankTag::kFailed, {}).ok()) return false;
   for (int r = 0; r < channel_.ranks(); ++r) {
-    while (r != channel_.rank() && peers_[static_cast<size_t>(r)].state == State::kInStep) {
+    while (r != channel_.rank() && peers_[static_cast<size_t>(r)].is_in_step) {
       const auto tag = channel_.receive_any(r, unread_);
       if (!tag.ok()) return false;
       if (*tag != RankTag::kPart) note_end(r, *tag);
     }
   }
-  return went_well && failed_.empty() && channel_.lost().ok();
+  return went_well && !failed_ && channel_.lost().ok();
 }
 
 }  // namespace choral::engine

@@ -15,18 +15,15 @@ class MessageCollective : public platform::Collective {
   explicit MessageCollective(RankChannel& channel);
 
   void begin_step();
-  // Returns when every rank is through with the step; `own`: how it went here. Whether it went well everywhere; the ranks where
-  // it did not are then failed().
+  // Returns when every rank is through with the step; `own`: how it went here. Whether it went well everywhere.
   bool end_step(bool own);
-  const std::vector<int>& failed() const { return failed_; }
 
   void gather_columns(const kernels::Context& ctx, MatrixView<float> y, std::span<const int64_t> begins) override;
   void gather_rows(const kernels::Context& ctx, MatrixView<float> y, OwnerOf owner) override;
 
  private:
-  enum class State : uint8_t { kInStep, kEnded, kFailed };
   struct Peer {
-    State state = State::kInStep;
+    bool is_in_step = true;
     std::string part;  // of what is gathered, that it sends
     RankLink::Transfer sent = 0, received = 0;
     int64_t expected = 0;  // bytes of the part
@@ -40,8 +37,8 @@ class MessageCollective : public platform::Collective {
   RankChannel& channel_;
   std::vector<Peer> peers_;  // of each rank; its own is not used
   std::string own_, unread_;
-  std::vector<int> failed_;
   bool given_up_ = false;
+  bool failed_ = false;  // a peer's step
 };
 
 }  // namespace choral::engine

@@ -285,14 +285,21 @@ Status ProcessRank::execute_model(const StepInput& input, StepOutput& out) {
     return own;
   }
   // Every rank has given up, and says why it did: one of them had a reason of its own.
-  Status first = own;
+  const Status others = hear(/*late=*/false);
+  CHORAL_RETURN_IF_ERROR(own);
+  return others.ok() ? internal_error("a step was given up for no reason") : others;
+}
+
+Status ProcessRank::hear(bool late) {
+  Status first;
   for (int r = 1; r < channel_.ranks(); ++r) {
-    CHORAL_RETURN_IF_ERROR(channel_.receive(r, RankTag::kReply, reply_));
+    CHORAL_RETURN_IF_ERROR(late ? channel_.receive_late(r, RankTag::kReply, heard_)
+                                : channel_.receive(r, RankTag::kReply, heard_));
     Status there;
-    if (!from_bytes(reply_, there)) return channel_.lose(r, "sent an answer that can't be read");
+    if (!from_bytes(heard_, there)) return channel_.lose(r, "sent an answer that can't be read");
     if (first.ok() && !there.ok()) first = std::move(there).while_(channel_.name_of(r));
   }
-  return first.ok() ? internal_error("a step was given up for no reason") : first;
+  return first;
 }
 
 }  // namespace choral::engine

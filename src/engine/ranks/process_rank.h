@@ -25,6 +25,8 @@ class ProcessRank {
   // Of the whole model, as this rank knows it.
   const ExecutorFacts& facts() const { return facts_; }
 
+  // On the first rank: what every other one answers; the first error. `late`: RankChannel::receive_late().
+  Status hear(bool late);
   // A step of all ranks. An error is this rank's own, or that another could not do it or is lost.
   Status execute_model(const StepInput& input, StepOutput& out);
 
@@ -38,7 +40,7 @@ class ProcessRank {
   std::unique_ptr<Worker> worker_;
   std::vector<lora::LoRATarget> targets_;
   ExecutorFacts facts_;
-  std::string reply_;
+  std::string heard_;
 };
 
 }  // namespace choral::engine

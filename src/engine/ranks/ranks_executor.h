@@ -23,8 +23,6 @@ class RanksExecutor : public Executor {
   const ExecutorFacts& facts() const override { return facts_; }
   Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override;
   void remove_adapter(lora::AdapterKey key) override;
-  void take_adapters() override {}  // they are ready at once
-  void set_wake(std::function<void()>) override {}
   Status add_request(const NewRequest& request) override;
   Status execute_model(const StepInput& input, StepOutput& out) override;
   std::vector<std::string> take_device_notes() override;

@@ -126,9 +126,10 @@ class StepReader {
 template <class Record, class Of>
 concept RecordOf = std::same_as<std::remove_const_t<Record>, Of>;
 
+void fields(auto& io, RecordOf<kernels::DryBreaker> auto& r) { io(r.token, r.rest); }
 void fields(auto& io, RecordOf<SamplingRule> auto& r) {
-  io(r.settings, r.penalties, r.seed, r.min_tokens, r.logprobs, r.logprob_ids, r.prompt_logprobs, r.stop_ids, r.allowed_ids,
-     r.bias, r.bad_words);
+  io(r.settings, r.penalties, r.penalty_last_n, r.dry, r.dry_breakers, r.xtc_probability, r.seed, r.min_tokens, r.logprobs,
+     r.logprob_ids, r.prompt_logprobs, r.stop_ids, r.allowed_ids, r.bias, r.bad_words);
 }
 void fields(auto& io, RecordOf<NewRequest> auto& r) { io(r.id, r.prompt, r.max_length, r.rule, r.pooling); }
 void fields(auto& io, RecordOf<StepInput> auto& r) {

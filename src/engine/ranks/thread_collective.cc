@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "engine/ranks/row_tasks.h"
+
 namespace choral::engine {
-namespace {
-
-constexpr int64_t kFloatsPerTask = 16384;
-
-}  // namespace
 
 class ThreadCollectives::Rank : public platform::Collective {
  public:
@@ -39,10 +36,7 @@ class ThreadCollectives::Rank : public platform::Collective {
   void exchange(const kernels::Context& ctx, MatrixView<float> y, TakeRow take_row) {
     shown_ = y;
     if (!all_.meet(budget_)) return;
-    ctx.pool.parallel_for(y.rows, std::max<int64_t>(1, kFloatsPerTask / std::max<int64_t>(y.cols, 1)),
-                          [&](int64_t begin, int64_t end, int) {
-                            for (int64_t row = begin; row < end; ++row) take_row(row);
-                          });
+    for_rows(ctx, y.rows, y.cols, take_row);
     all_.meet(budget_);
   }
 

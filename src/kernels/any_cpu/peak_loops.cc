@@ -6,31 +6,8 @@
 namespace choral::kernels {
 namespace {
 
-using Words [[gnu::vector_size(16)]] = uint64_t;
 using Floats [[gnu::vector_size(16)]] = float;
 using Shorts [[gnu::vector_size(16)]] = int16_t;
-
-constexpr int kChains = 12;  // latency 4 x 2 units, and some
-constexpr int64_t kAheadBytes = 1536;
-
-// `kStreams` are read side by side.
-template <int kStreams, bool kPrefetch>
-uint64_t read(const std::byte* data, int64_t bytes) {
-  const int64_t each = bytes / kStreams;
-  Words sum[kStreams] = {};
-  for (int64_t i = 0; i < each; i += 64) {
-    CHORAL_UNROLL
-    for (int s = 0; s < kStreams; ++s) {
-      const auto* p = reinterpret_cast<const Words*>(data + s * each + i);
-      if (kPrefetch) __builtin_prefetch(data + s * each + i + kAheadBytes);
-      sum[s] ^= p[0] ^ p[1] ^ p[2] ^ p[3];
-    }
-  }
-  uint64_t all = 0;
-  for (const Words& s : sum) all ^= s[0];
-  return all;
-}
-constexpr Reader kReaders[] = {read<1, true>, read<2, true>, read<4, true>, read<4, false>};
 
 // What the loops keep from the optimiser.
 template <class T>
@@ -70,7 +47,7 @@ double int8(int64_t steps) {  // int16 products, whose sums stay so
 }  // namespace
 
 const PeakLoops& peak_loops(CpuLevel) {
-  static constexpr PeakLoops kLoops{kReaders, fma, int8, nullptr};
+  static const PeakLoops kLoops{base_readers(), fma, int8, nullptr};
   return kLoops;
 }
 

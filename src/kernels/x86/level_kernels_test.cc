@@ -21,6 +21,9 @@ constexpr Names kNames[] = {
 };
 
 TEST(LevelKernels, NamesSayWhatRuns) {
+  for (const CpuLevel level : {CpuLevel::kVnni, CpuLevel::kAmx}) {
+    EXPECT_EQ(&float_kernels(level), &float_kernels(CpuLevel::kAvx512));
+  }
   for (const Names& wanted : kNames) {
     EXPECT_EQ(float_kernels(wanted.level).name, wanted.floats);
     EXPECT_EQ(quant_kernel({4, QuantScales::kD}, wanted.level).name, wanted.blocks);
