@@ -27,6 +27,7 @@ std::vector<Request> requests_of_every_kind() {
   requests[6].sampling.frequency_penalty = 0.5F;
   requests[6].sampling.presence_penalty = 0.5F;
   requests[6].sampling.penalty_last_n = 3;
+  requests[6].sampling.allowed_token_ids = {5, 6, 7, 8, 9};  // which so come again
   requests[7].sampling.logit_bias = {{17, 50.0F}};
   requests[7].sampling.bad_words = {"the", "a"};
   requests[8].sampling.allowed_token_ids = {5, 6, 7, 8, 9};
