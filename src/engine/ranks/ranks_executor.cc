@@ -1,9 +1,5 @@
 #include "engine/ranks/ranks_executor.h"
 
-#include <algorithm>
-
-#include "base/cpu_share.h"
-#include "base/cpu_topology.h"
 #include "base/out_of_memory.h"
 #include "base/thread_affinity.h"
 #include "base/thread_plan.h"
@@ -14,6 +10,7 @@
 #include "platform/host_view.h"
 
 namespace choral::engine {
+
 // What ranks load from. Each reads the files through a source of its own.
 class RanksExecutor::Loading {
  public:
