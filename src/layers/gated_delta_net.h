@@ -2,12 +2,14 @@
 // reads (kernels/recurrent/gated_delta_rule.h).
 //   [q | k | v | z] = in_proj(x), [b | a] = in_proj_ba(x);   q, k, v = silu(conv1d(q, k, v)) along the sequence
 //   y = out_proj(norm(delta rule(q, k, v, b, a)) · silu(z)), head by head
-// The state and the convolution's last rows are kept in slots of the state cache, in float32. A PluggableLayer, as SelfAttention.
+// The state and the convolution's last rows are kept in slots of the state cache, in float32. A rank of a divided model has those
+// of its own heads. A PluggableLayer, as SelfAttention.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "layers/graph.h"
 #include "layers/state_vectors.h"
@@ -31,7 +33,7 @@ class GatedDeltaNet : public StateBlock, public PluggedBlock {
     // other projections are not; adapters' columns neither.
     bool out_proj_tiled = false;
   };
-  GatedDeltaNet(Builder& builder, const Spec& spec);
+  GatedDeltaNet(Builder& builder, const Spec& spec) : GatedDeltaNet(builder, spec, own_heads(builder, spec)) {}
 
   void describe(Graph& graph, Value x, const Output& out) const override { graph.add(PluggedStep{this, x, out.y, out.add}); }
   void forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, bool add,
@@ -40,7 +42,6 @@ class GatedDeltaNet : public StateBlock, public PluggedBlock {
   StateShape state_shape() const override { return shape_; }
   void bind_state(const kernels::StateView& slots) override { slots_ = slots; }
 
- private:
   // A projection whose outputs may come in turns, and the order in which they are used.
   struct Projection {
     std::unique_ptr<LinearBase> linear;
@@ -48,13 +49,18 @@ class GatedDeltaNet : public StateBlock, public PluggedBlock {
 
     MatrixView<float> forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x) const;
   };
-  static Projection make_qkvz(Builder& builder, const Spec& spec);
-  static Projection make_ba(Builder& builder, const Spec& spec);
+
+ private:
+  // Value heads, whose groups are key heads.
+  static HeadShare own_heads(const Builder& builder, const Spec& spec);
+  GatedDeltaNet(Builder& builder, const Spec& spec, const HeadShare& own);
   void tile_out_proj(Builder& builder, const Spec& spec);
   kernels::DeltaRule rule() const;
 
-  int64_t key_heads_;
+  int64_t key_heads_;  // the own ones
   StateShape shape_;
+  int64_t value_begin_;          // where the own columns begin in what is out_proj's x but for tiles,
+  std::vector<int64_t> begins_;  // and each rank's; empty: all are here
   Projection qkvz_, ba_;
   std::unique_ptr<StateVectors> vectors_;
   std::unique_ptr<RMSNorm> norm_;  // of each value head

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "platform/collective.h"
 #include "platform/host_view.h"
 
 namespace choral::layers {
@@ -14,33 +15,56 @@ MatrixView<float> by_head(MatrixView<float> m, int64_t heads) { return {m.data, 
 
 }  // namespace
 
-LatentAttention::LatentAttention(Builder& builder, const Spec& spec)
+HeadShare LatentAttention::own_heads(const Builder& builder, const Spec& spec) {
+  return share_heads(builder.ranks, spec.heads, spec.heads, [&](const HeadShare& own) {
+    return ColumnParallelLinear::may_own(builder, q_spec(spec, own)) && LatentProjection::may_own(builder, kv_b_spec(spec, own));
+  });
+}
+
+ColumnParallelLinear::Spec LatentAttention::q_spec(const Spec& spec, const HeadShare& own) {
+  const int64_t head_dim = spec.nope_dim + spec.rope_dim;
+  ColumnParallelLinear::Spec q{.prefix = fmt::format("{}.{}", spec.prefix, spec.q_rank > 0 ? "q_b_proj" : "q_proj"),
+                               .in = spec.q_rank > 0 ? spec.q_rank : spec.hidden,
+                               .out = spec.heads * head_dim};
+  if (!own.begins.empty()) q.own = {own.heads.times(head_dim)};
+  return q;
+}
+
+LatentProjection::Spec LatentAttention::kv_b_spec(const Spec& spec, const HeadShare& own) {
+  LatentProjection::Spec kv_b{.prefix = spec.prefix + ".kv_b_proj",
+                              .heads = spec.heads,
+                              .rank = spec.kv_rank,
+                              .key_dim = spec.nope_dim,
+                              .value_dim = spec.value_dim};
+  if (!own.begins.empty()) kv_b.own = own.heads;
+  return kv_b;
+}
+
+LatentAttention::LatentAttention(Builder& builder, const Spec& spec, const HeadShare& own)
     : rotary_(*spec.rotary),
       query_scale_(spec.query_scale),
-      heads_(spec.heads),
+      heads_(own.heads.count),
+      value_begin_(own.heads.begin * spec.value_dim),
       kv_rank_(spec.kv_rank),
       nope_dim_(spec.nope_dim),
       rope_dim_(spec.rope_dim),
       value_dim_(spec.value_dim),
+      begins_(column_begins(own, spec.value_dim)),
       attention_(Attention::over_latents({.heads = heads_, .kv_heads = 1, .head_dim = latent_dim(), .scale = spec.scale},
                                          spec.kv_rank)) {
   const auto name = [&](std::string_view part) { return fmt::format("{}.{}", spec.prefix, part); };
-  const int64_t q_size = heads_ * (nope_dim_ + rope_dim_);
   if (spec.q_rank > 0) {
     q_a_proj_ =
         builder.make<ReplicatedLinear>({.prefix = name("q_a_proj"), .in = spec.hidden, .out = spec.q_rank, .bias = spec.bias});
     q_a_layernorm_ = builder.make<RMSNorm>({.prefix = name("q_a_layernorm"), .size = spec.q_rank, .eps = kEps});
-    q_proj_ = builder.make<ColumnParallelLinear>({.prefix = name("q_b_proj"), .in = spec.q_rank, .out = q_size});
-  } else {
-    q_proj_ = builder.make<ColumnParallelLinear>({.prefix = name("q_proj"), .in = spec.hidden, .out = q_size});
   }
+  q_proj_ = builder.make<ColumnParallelLinear>(q_spec(spec, own));
   kv_a_proj_with_mqa_ = builder.make<ReplicatedLinear>(
       {.prefix = name("kv_a_proj_with_mqa"), .in = spec.hidden, .out = latent_dim(), .bias = spec.bias});
   kv_a_layernorm_ = builder.make<RMSNorm>({.prefix = name("kv_a_layernorm"), .size = kv_rank_, .eps = kEps});
-  kv_b_proj_ = builder.make<LatentProjection>(
-      {.prefix = name("kv_b_proj"), .heads = heads_, .rank = kv_rank_, .key_dim = nope_dim_, .value_dim = value_dim_});
+  kv_b_proj_ = builder.make<LatentProjection>(kv_b_spec(spec, own));
   o_proj_ = builder.make<RowParallelLinear>(
-      {.prefix = name("o_proj"), .in = heads_ * value_dim_, .out = spec.hidden, .bias = spec.bias});
+      {.prefix = name("o_proj"), .in = spec.heads * value_dim_, .out = spec.hidden, .bias = spec.bias});
 }
 
 MatrixView<float> LatentAttention::make_q(const platform::Context& ctx, const ForwardBatch& batch,
@@ -82,9 +106,10 @@ void LatentAttention::forward(const platform::Context& ctx, const ForwardBatch& 
   kv_a_layernorm_->forward(ctx, latent, latent, batch.lora);
   const auto queries = make_queries(ctx, batch, q, key.sub_cols(kv_rank_, rope_dim_));
   attention_.write(ctx, batch, key, {});
-  const auto seen = ctx.make_matrix(x.rows, heads_ * kv_rank_), values = ctx.make_matrix(x.rows, heads_ * value_dim_);
+  const auto seen = ctx.make_matrix(x.rows, heads_ * kv_rank_), values = ctx.make_matrix(x.rows, o_proj_->in_features());
   attention_.attend(ctx, batch, queries, seen);
-  kv_b_proj_->make_values(ctx, seen, values, batch.lora);
+  kv_b_proj_->make_values(ctx, seen, values.sub_cols(value_begin_, heads_ * value_dim_), batch.lora);
+  if (!begins_.empty()) ctx.ranks->gather_columns(ctx.kernel, values, begins_);
   if (add) return o_proj_->forward_add(ctx, values, y, batch.lora);
   o_proj_->forward(ctx, values, y, batch.lora);
 }

@@ -6,6 +6,7 @@
 #include "base/float16.h"
 #include "platform/ops/op_profile.h"
 #include "platform/ops/op_table.h"
+#include "quant/held_rows.h"
 
 namespace choral::layers {
 namespace {
@@ -36,13 +37,31 @@ Result<std::unique_ptr<kernels::PackedMatrix>> pack(const platform::Context& ctx
   return ctx.session.prepack(ctx, form);
 }
 
+Share heads_of(const LatentProjection::Spec& spec) { return spec.own.value_or(Share{0, spec.heads}); }
+
+// Of the heads that are a rank's own.
+quant::LinearShape shape_of(const LatentProjection::Spec& spec) {
+  const int64_t rows = spec.key_dim + spec.value_dim;  // of a head
+  quant::LinearShape whole{.in = spec.rank, .out = {spec.heads * rows}, .shard_names = {spec.prefix}};
+  if (!spec.own) return whole;
+  quant::LinearShape held{.in = spec.rank, .out = {}, .shard_names = {}};
+  quant::hold_rows(whole, spec.own->begin * rows, spec.own->count * rows, held);
+  return held;
+}
+
 }  // namespace
 
 LatentProjection::LatentProjection(Builder& builder, const Spec& spec)
     : spec_(spec),
-      shape_{.in = spec.rank, .out = {spec.heads * head_rows()}, .shard_names = {spec.prefix}},
-      key_columns_{.heads = spec.heads, .begin = 0, .stride = head_rows(), .count = spec.key_dim},
-      value_columns_{.heads = spec.heads, .begin = spec.key_dim, .stride = head_rows(), .count = spec.value_dim} {
+      shape_(shape_of(spec)),
+      key_columns_{.heads = heads_of(spec).count,
+                   .begin = heads_of(spec).begin * head_rows(),
+                   .stride = head_rows(),
+                   .count = spec.key_dim},
+      value_columns_{.heads = heads_of(spec).count,
+                     .begin = heads_of(spec).begin * head_rows() + spec.key_dim,
+                     .stride = head_rows(),
+                     .count = spec.value_dim} {
   auto method = builder.quant_config.get_quant_method(quant::LayerKind::kAbsorbed, shape_);
   if (!method.ok()) {
     builder.fail(std::move(method).status().while_(spec_.prefix));
@@ -52,9 +71,21 @@ LatentProjection::LatentProjection(Builder& builder, const Spec& spec)
   loading_->create_weights(shape_, parameters_);
   builder.modules.push_back(this);
   lora::LoRATarget target{
-      .name = spec_.prefix, .members = {{spec_.prefix, shape_.out_total()}}, .in = spec_.rank, .absorbed = true};
+      .name = spec_.prefix, .members = {{spec_.prefix, spec_.heads * head_rows()}}, .in = spec_.rank, .absorbed = true};
+  if (spec_.own) target.held = {{key_columns_.begin, 0, shape_.out_total()}};
   target.base_row = [this](int64_t row, std::span<float> out) { return read_row(row, out); };
   lora_target_ = builder.add_lora_target(std::move(target));
+}
+
+bool LatentProjection::may_own(const Builder& builder, const Spec& spec) {
+  const quant::LinearShape shape = shape_of(spec);
+  const auto method = builder.quant_config.get_quant_method(quant::LayerKind::kAbsorbed, shape);
+  return method.ok() && quant::may_hold(**method, shape);
+}
+
+Status LatentProjection::load_weights(quant::WeightSource& source) {
+  if (!spec_.own) return parameters_.weight_loader(source);
+  return quant::load_held_rows(*loading_, shape_, source, parameters_);
 }
 
 DType LatentProjection::stored_type(const quant::WeightRequest& request) const {
@@ -65,10 +96,11 @@ DType LatentProjection::stored_type(const quant::WeightRequest& request) const {
 }
 
 Status LatentProjection::process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) {
+  CHORAL_RETURN_IF_ERROR(quant::cut_held_rows(ctx, parameters_));
   CHORAL_RETURN_IF_ERROR(loading_->process_weights_after_loading(ctx, source.request(), shape_, parameters_));
   const kernels::PackSpec form{.rows = {}, .format = stored_type(source.request()), .activations = source.request().activations};
   parameters_.release(source);
-  for (int64_t head = 0; head < spec_.heads; ++head) {
+  for (int64_t head = 0; head < own_heads(); ++head) {
     CHORAL_TRY(auto made, make_head(ctx, head, form));
     heads_.push_back(std::move(made));
   }
@@ -109,14 +141,14 @@ void LatentProjection::count_product(const platform::Context& ctx, int64_t rows,
   if (ctx.profile == nullptr) return;
   const double share = static_cast<double>(dim) / static_cast<double>(head_rows());
   ctx.profile->add_product(share * static_cast<double>(weight_bytes()),
-                           2.0 * static_cast<double>(rows * spec_.heads * dim * spec_.rank));
+                           2.0 * static_cast<double>(rows * own_heads() * dim * spec_.rank));
 }
 
 void LatentProjection::multiply(const platform::Context& ctx, std::unique_ptr<kernels::PackedMatrix> Head::*part,
                                 MatrixView<const float> x, MatrixView<float> y) const {
-  const int64_t from = x.cols / spec_.heads, to = y.cols / spec_.heads;
-  const auto products = ctx.kernel.scratch.make<kernels::GroupProduct>(spec_.heads);
-  for (int64_t h = 0; h < spec_.heads; ++h) {
+  const int64_t from = x.cols / own_heads(), to = y.cols / own_heads();
+  const auto products = ctx.kernel.scratch.make<kernels::GroupProduct>(own_heads());
+  for (int64_t h = 0; h < own_heads(); ++h) {
     const auto& w = *(heads_[h].*part);
     products[h] = {.w = &w, .x = {x.sub_cols(h * from, w.k()), {}}, .epilogue = {}, .y = y.sub_cols(h * to, w.n())};
   }
@@ -140,7 +172,7 @@ void LatentProjection::make_values(const platform::Context& ctx, MatrixView<cons
 }
 
 int64_t LatentProjection::expected_bytes(const quant::WeightRequest& request) const {
-  return row_bytes(stored_type(request), parameters());
+  return row_bytes(stored_type(request), shape_.out_total() * spec_.rank);
 }
 
 int64_t LatentProjection::weight_bytes() const {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,23 +25,26 @@ class LatentProjection : public Module {
     int64_t rank = 0;  // of the latent
     int64_t key_dim = 0;
     int64_t value_dim = 0;
+    std::optional<Share> own = {};  // heads that a rank has, and computes alone; none: all
   };
   LatentProjection(Builder& builder, const Spec& spec);
+  // Whether a rank may have spec.own alone.
+  static bool may_own(const Builder& builder, const Spec& spec);
 
-  // The first rank() of each head of y = those key_dim of q · W_UK. q [tokens, heads·(key_dim or more)], y [tokens, heads·(rank
-  // or more)]
+  // Of the own heads: the first rank() of each head of y = those key_dim of q · W_UK. q [tokens, heads·(key_dim or more)], y
+  // [tokens, heads·(rank or more)]
   virtual void absorb_queries(const platform::Context& ctx, MatrixView<const float> q, MatrixView<float> y,
                               const lora::PunicaWrapper* lora) const;
   // Each head of y = W_UV · that of x. x [tokens, heads·rank], y [tokens, heads·value_dim]
   virtual void make_values(const platform::Context& ctx, MatrixView<const float> x, MatrixView<float> y,
                            const lora::PunicaWrapper* lora) const;
 
-  Status load_weights(quant::WeightSource& source) override { return parameters_.weight_loader(source); }
+  Status load_weights(quant::WeightSource& source) override;
   Status process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) override;
   std::string prefix() const override { return spec_.prefix; }
   int64_t expected_bytes(const quant::WeightRequest& request) const override;
   int64_t weight_bytes() const override;
-  int64_t parameters() const override { return spec_.heads * head_rows() * spec_.rank; }
+  int64_t parameters() const override { return spec_.heads * head_rows() * spec_.rank; }  // of all ranks
   std::optional<ProductForm> product_form(CpuLevel level) const override;
   std::string format() const override;
   std::string kernel_name(CpuLevel level) const override;
@@ -51,9 +55,10 @@ class LatentProjection : public Module {
     std::unique_ptr<kernels::PackedMatrix> values;  // W_UV [value_dim, rank]
   };
   int64_t head_rows() const { return spec_.key_dim + spec_.value_dim; }
+  int64_t own_heads() const { return key_columns_.heads; }
   DType stored_type(const quant::WeightRequest& request) const;
   Result<Head> make_head(const platform::Context& ctx, int64_t head, kernels::PackSpec form) const;
-  // Row `row` of kv_b_proj.
+  // Row `row` of kv_b_proj's, of the own heads.
   Status read_row(int64_t row, std::span<float> out) const;
   // Each head's product, the first columns of x's head by the first of y's.
   void multiply(const platform::Context& ctx, std::unique_ptr<kernels::PackedMatrix> Head::*part, MatrixView<const float> x,
@@ -61,7 +66,7 @@ class LatentProjection : public Module {
   void count_product(const platform::Context& ctx, int64_t rows, int64_t dim) const;
 
   Spec spec_;
-  quant::LinearShape shape_;
+  quant::LinearShape shape_;  // of the own heads
   kernels::HeadColumns key_columns_, value_columns_;
   std::unique_ptr<quant::LinearMethod> loading_;  // until the heads are made
   quant::ParameterSet parameters_;

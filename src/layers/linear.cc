@@ -219,6 +219,10 @@ ReplicatedLinear::ReplicatedLinear(Builder& builder, quant::LayerKind kind, cons
 ColumnParallelLinear::ColumnParallelLinear(Builder& builder, const Spec& spec)
     : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec), Division::kByRows, spec.own) {}
 
+bool ColumnParallelLinear::may_own(const Builder& builder, const Spec& spec) {
+  return LinearBase::may_own(builder, single_shape(spec), spec.own);
+}
+
 RowParallelLinear::RowParallelLinear(Builder& builder, const Spec& spec)
     : LinearBase(builder, quant::LayerKind::kLinear, spec.prefix, single_shape(spec), Division::kByRows, spec.own) {}
 

@@ -140,6 +140,8 @@ class ColumnParallelLinear : public LinearBase {
   static constexpr std::string_view kLayerName = "column_parallel_linear";
   using Spec = LinearSpec;
   ColumnParallelLinear(Builder& builder, const Spec& spec);
+  // Whether a rank may have spec.own alone.
+  static bool may_own(const Builder& builder, const Spec& spec);
 };
 
 class RowParallelLinear : public LinearBase {
@@ -163,7 +165,6 @@ class MergedColumnParallelLinear : public LinearBase {
     std::vector<Share> own = {};  // as LinearSpec has it
   };
   MergedColumnParallelLinear(Builder& builder, const Spec& spec);
-  // Whether a rank may have spec.own alone.
   static bool may_own(const Builder& builder, const Spec& spec);
 };
 

@@ -2,12 +2,14 @@
 // (kernels/recurrent/selective_scan.h).
 //   [z | xBC | dt] = in_proj(x);   x, B, C = silu(conv1d(xBC)) along the sequence
 //   y = out_proj(norm(scan(x, B, C, dt) · silu(z))), normed in as many parts as there are groups
-// The state and the convolution's last rows are kept in slots of the state cache, in float32. A PluggableLayer, as SelfAttention.
+// The state and the convolution's last rows are kept in slots of the state cache, in float32. A rank of a divided model has those
+// of its own heads, with the B and C of their groups. A PluggableLayer, as SelfAttention.
 #pragma once
 
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "layers/graph.h"
 #include "layers/state_vectors.h"
@@ -28,7 +30,7 @@ class Mamba2 : public StateBlock, public PluggedBlock {
     float least_step = 0, most_step = std::numeric_limits<float>::infinity();
     float rms_norm_eps = 1e-6F;
   };
-  Mamba2(Builder& builder, const Spec& spec);
+  Mamba2(Builder& builder, const Spec& spec) : Mamba2(builder, spec, own_heads(builder, spec)) {}
 
   void describe(Graph& graph, Value x, const Output& out) const override { graph.add(PluggedStep{this, x, out.y, out.add}); }
   void forward(const platform::Context& ctx, const ForwardBatch& batch, MatrixView<const float> x, bool add,
@@ -38,7 +40,14 @@ class Mamba2 : public StateBlock, public PluggedBlock {
   void bind_state(const kernels::StateView& slots) override { slots_ = slots; }
 
  private:
-  kernels::SelectiveScan scan_;  // without its vectors, which vectors_ has
+  static HeadShare own_heads(const Builder& builder, const Spec& spec);
+  static ColumnParallelLinear::Spec in_spec(const Spec& spec, const HeadShare& own);
+  Mamba2(Builder& builder, const Spec& spec, const HeadShare& own);
+
+  kernels::SelectiveScan scan_;  // of the own heads, without its vectors, which vectors_ has
+  int64_t groups_;               // of all ranks: what is normed by itself
+  int64_t value_begin_;          // where the own columns begin in out_proj's x,
+  std::vector<int64_t> begins_;  // and each rank's; empty: all are here
   std::unique_ptr<ColumnParallelLinear> in_proj_;
   std::unique_ptr<StateVectors> vectors_;
   std::unique_ptr<RMSNorm> norm_;

@@ -4,47 +4,21 @@
 
 namespace choral::layers {
 
-// By heads of keys, each with the queries that look at it; of ranks that are a multiple of these some share one.
-SelfAttention::OwnHeads SelfAttention::heads_of(const Ranks& ranks, const Spec& spec) {
-  OwnHeads all{{0, spec.heads}, {0, spec.kv_heads}};
-  const int64_t queries = spec.heads / spec.kv_heads;  // of a head of keys
-  const int64_t sharing = ranks.count / spec.kv_heads;
-  const bool divides = spec.kv_heads >= ranks.count || (ranks.count % spec.kv_heads == 0 && queries >= sharing);
-  const bool normed_as_one = spec.qk_norm == QkNorm::kAllHeads || spec.qk_norm == QkNorm::kEachCentredHead;  // by one weight
-  if (ranks.count == 1 || !divides || normed_as_one) return all;
-  OwnHeads own;
-  if (spec.kv_heads >= ranks.count) {
-    const auto keys = share_begins(spec.kv_heads, 1, ranks.count);
-    own.keys = share_of(keys, ranks.rank);
-    for (const int64_t begin : keys) own.begins.push_back(begin * queries);
-  } else {
-    own.keys = {ranks.rank / sharing, 1};
-    for (int64_t r = 0; r < ranks.count; ++r) own.begins.push_back(r / sharing * queries + r % sharing * queries / sharing);
-    own.begins.push_back(spec.heads);
-  }
-  own.queries = share_of(own.begins, ranks.rank);
-  return own;
-}
-
-std::vector<Share> SelfAttention::own_outputs(const OwnHeads& own, const Spec& spec) {
+std::vector<Share> SelfAttention::own_outputs(const HeadShare& own, const Spec& spec) {
   if (own.begins.empty()) return {};
   const int64_t q_width = spec.output_gate ? 2 * spec.head_dim : spec.head_dim, kv_width = spec.head_dim;
   const int64_t keys = spec.heads * q_width, values = keys + spec.kv_heads * kv_width;
-  return {{own.queries.begin * q_width, own.queries.count * q_width},
-          {keys + own.keys.begin * kv_width, own.keys.count * kv_width},
-          {values + own.keys.begin * kv_width, own.keys.count * kv_width}};
+  return {own.heads.times(q_width), own.groups.times(kv_width).from(keys), own.groups.times(kv_width).from(values)};
 }
 
-// Where a scheme has the rows of some rank's heads only together with others', every rank has all.
-SelfAttention::OwnHeads SelfAttention::own_heads(const Builder& builder, const Spec& spec) {
-  for (int rank = 0; rank < builder.ranks.count; ++rank) {
-    const OwnHeads own = heads_of({rank, builder.ranks.count}, spec);
-    if (own.begins.empty() || !QKVParallelLinear::may_own(builder, qkv_spec(spec, own))) return heads_of({}, spec);
-  }
-  return heads_of(builder.ranks, spec);
+// A head of keys goes with the queries that look at it. Where q and k are normed as one row of all heads, every rank has all.
+HeadShare SelfAttention::own_heads(const Builder& builder, const Spec& spec) {
+  const bool normed_as_one = spec.qk_norm == QkNorm::kAllHeads || spec.qk_norm == QkNorm::kEachCentredHead;  // by one weight
+  return share_heads(normed_as_one ? Ranks{} : builder.ranks, spec.heads, spec.kv_heads,
+                     [&](const HeadShare& own) { return QKVParallelLinear::may_own(builder, qkv_spec(spec, own)); });
 }
 
-QKVParallelLinear::Spec SelfAttention::qkv_spec(const Spec& spec, const OwnHeads& own) {
+QKVParallelLinear::Spec SelfAttention::qkv_spec(const Spec& spec, const HeadShare& own) {
   return {.prefix = spec.prefix + ".qkv_proj",
           .in = spec.hidden,
           .head_dim = spec.head_dim,
@@ -55,18 +29,18 @@ QKVParallelLinear::Spec SelfAttention::qkv_spec(const Spec& spec, const OwnHeads
           .own = own_outputs(own, spec)};
 }
 
-SelfAttention::SelfAttention(Builder& builder, const Spec& spec, const OwnHeads& own)
+SelfAttention::SelfAttention(Builder& builder, const Spec& spec, const HeadShare& own)
     : rotary_(spec.rotary),
-      q_begin_(own.queries.begin * spec.head_dim),
-      q_size_(own.queries.count * spec.head_dim),
-      kv_size_(own.keys.count * spec.head_dim),
+      q_begin_(own.heads.begin * spec.head_dim),
+      q_size_(own.heads.count * spec.head_dim),
+      kv_size_(own.groups.count * spec.head_dim),
       head_dim_(spec.head_dim),
+      begins_(column_begins(own, spec.head_dim)),
       qkv_proj_(builder.make<QKVParallelLinear>(qkv_spec(spec, own))),
-      sinks_(spec.sinks
-                 ? builder.make<AttentionSinks>({.prefix = spec.prefix + ".sinks", .heads = spec.heads, .own = own.queries})
-                 : nullptr),
-      attention_({.heads = own.queries.count,
-                  .kv_heads = own.keys.count,
+      sinks_(spec.sinks ? builder.make<AttentionSinks>({.prefix = spec.prefix + ".sinks", .heads = spec.heads, .own = own.heads})
+                        : nullptr),
+      attention_({.heads = own.heads.count,
+                  .kv_heads = own.groups.count,
                   .head_dim = spec.head_dim,
                   .scale = spec.scale.value_or(1.0F / std::sqrt(static_cast<float>(spec.head_dim))),
                   .softcap = spec.softcap,
@@ -77,11 +51,10 @@ SelfAttention::SelfAttention(Builder& builder, const Spec& spec, const OwnHeads&
           {.prefix = spec.prefix + ".o_proj", .in = spec.heads * spec.head_dim, .out = spec.hidden, .bias = spec.output_bias})),
       qk_norm_(spec.qk_norm),
       query_scale_(spec.query_scale) {
-  for (const int64_t head : own.begins) begins_.push_back(head * spec.head_dim);
   if (spec.output_gate) {
     queries_.emplace(spec.head_dim, qkv_proj_->out_features());
     gates_ = queries_;
-    for (int64_t head = 0; head < own.queries.count; ++head) {
+    for (int64_t head = 0; head < own.heads.count; ++head) {
       queries_->add(2 * head * spec.head_dim, spec.head_dim);
       gates_->add((2 * head + 1) * spec.head_dim, spec.head_dim);
     }

@@ -47,16 +47,10 @@ class SelfAttention : public AttentionBlock {
   void bind_kv_cache(const KvBinding& binding) override { attention_.bind_kv_cache(binding); }
 
  private:
-  // What a rank of a divided model attends with: heads of queries, and those of keys and values that they look at.
-  struct OwnHeads {
-    Share queries, keys;
-    std::vector<int64_t> begins = {};  // of each rank's queries; empty: every rank has all heads
-  };
-  static OwnHeads heads_of(const Ranks& ranks, const Spec& spec);
-  static OwnHeads own_heads(const Builder& builder, const Spec& spec);
-  static QKVParallelLinear::Spec qkv_spec(const Spec& spec, const OwnHeads& own);
-  static std::vector<Share> own_outputs(const OwnHeads& own, const Spec& spec);
-  SelfAttention(Builder& builder, const Spec& spec, const OwnHeads& own);
+  static HeadShare own_heads(const Builder& builder, const Spec& spec);
+  static QKVParallelLinear::Spec qkv_spec(const Spec& spec, const HeadShare& own);
+  static std::vector<Share> own_outputs(const HeadShare& own, const Spec& spec);
+  SelfAttention(Builder& builder, const Spec& spec, const HeadShare& own);
   void describe_head_norms(Graph& graph, Value q, Value k) const;
 
   const RotaryEmbedding* rotary_;

@@ -57,8 +57,10 @@ std::vector<LoRATarget> join_targets(std::span<const std::span<const LoRATarget>
     Parts parts;
     for (const auto& rank : ranks) parts.push_back(&rank[i]);
     target.elsewhere = not_held(parts, target.out());
-    const auto bias = std::make_shared<const std::vector<float>>(join_bias(parts, target.out()));
-    target.base_bias = [bias] { return std::span<const float>(*bias); };
+    if (target.base_bias) {
+      const auto bias = std::make_shared<const std::vector<float>>(join_bias(parts, target.out()));
+      target.base_bias = [bias] { return std::span<const float>(*bias); };
+    }
     target.base_row = [parts = std::move(parts)](int64_t row, std::span<float> out) { return read_row(parts, row, out); };
   }
   return joined;
