@@ -78,7 +78,7 @@ void add_adapter_flags(CLI::App& app, AdapterFlags& flags, EngineOptions& option
   option("--max-loras", options.max_loras, "most different adapters in one step, those of mixes too; 0 = no limit (0)", "N");
   option("--max-cpu-loras", options.max_cpu_loras, "most adapters in memory, at least --max-loras; 0 = as many as have room (0)",
          "N");
-  app.add_flag("--fully-sharded-loras", options.fully_sharded_loras, "refused: every rank computes with the whole of A")
+  app.add_flag("--fully-sharded-loras", options.fully_sharded_loras, "ranks share out the rows of A too, and gather (off)")
       ->group(kGroup);
   app.add_flag_callback(
          "--no-lora-bias", [&options] { options.lora_bias = false; }, "refuse adapters that bring biases")

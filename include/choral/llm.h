@@ -107,7 +107,8 @@ struct EngineOptions {
   std::shared_ptr<const platform::LayerOverrides> layer_overrides = {};
   // Instead of the one that `device` would find (platform/platform.h), for the same programs.
   std::shared_ptr<const platform::Platform> platform = {};
-  int threads = 0;  // 0 = one per physical core
+  int threads = 0;            // 0 = one per physical core
+  std::string numa = "auto";  // threads stay at caches and so at nodes: auto, where each core has one; off; distribute, always
   // Ranks that divide the model, each with some rows of every matrix and threads of its own; answers are the same bits.
   int tensor_parallel_size = 1;
   // Of a program that is one of several processes, each with a rank of its own, for the same programs as `platform`.
@@ -147,7 +148,7 @@ struct EngineOptions {
   bool lora_bias = true;                   // adapters may bring biases (lora_bias, bias="all"); else those are refused
   int max_loras = 0;                       // most different adapters in one step, those of mixes too; 0 = no limit
   int max_cpu_loras = 0;                   // most adapters in memory, at least max_loras; 0 = as many as have room
-  bool fully_sharded_loras = false;        // refused: every rank computes with the whole of A
+  bool fully_sharded_loras = false;        // ranks multiply by some rows of A each, and gather; else each by all of A
   int64_t adapter_memory_bytes = 0;        // budget for adapters in memory; 0 = a quarter of what is free
   std::shared_ptr<AdapterGenerations> adapter_generations = {};  // null: each name counts from 1 in each engine
   std::shared_ptr<const AdapterPlaces> adapter_places = {};      // null: names lie where adapter_root says

@@ -89,15 +89,6 @@ TEST(OptionsCheck, AdaptersOfAStepFitInMemoryTogether) {
   }
 }
 
-TEST(OptionsCheck, NoRankComputesWithAPartOfA) {
-  EngineOptions options = tiny_options();
-  options.fully_sharded_loras = true;
-  const Status refused = LLM::load(options).status();
-  EXPECT_EQ(refused.code(), Code::kUnsupported);
-  EXPECT_THAT(refused.message(), HasSubstr("fully_sharded_loras"));
-  EXPECT_THAT(refused.message(), HasSubstr("every rank computes with the whole of an adapter's A"));
-}
-
 TEST(OptionsCheck, AKvCacheTooSmallForOneTokenSaysSoInUnitsThatShowIt) {
   EngineOptions options = tiny_options();
   options.kv_cache_bytes = 1024;

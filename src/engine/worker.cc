@@ -39,7 +39,9 @@ Worker::Worker(std::shared_ptr<ThreadPool> pool, DeviceSetup device)
 
 ThreadPlan Worker::threads_of(const EngineOptions& options, int least) {
   const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
-  return ThreadPlan::on(cpu_topology(SystemFiles(), allowed_cpus()), std::max(threads, least));
+  const auto named = parse_numa(options.numa);
+  const Seating seating = named.ok() ? *named : Seating::kWhereAllAre;  // check_options() says what is wrong
+  return ThreadPlan::on(cpu_topology(SystemFiles(), allowed_cpus()), std::max(threads, least), seating);
 }
 
 Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::string& architecture,
@@ -112,7 +114,7 @@ Status Worker::initialize_cache(const EngineOptions& options) {
   for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of a cache that the device does not know
   if (ctx_.session.samples())
     notes_.push_back("sampling: on the device; rows with typical_p, top_n_sigma or XTC on the host, on copies of their logits");
-  lora_manager_.emplace(options.max_num_seqs);
+  lora_manager_.emplace(options.max_num_seqs, lora_config_.fully_sharded_loras);
   CHORAL_RETURN_IF_ERROR(give_adapters_to_device(options));
   runner_ = std::make_unique<ModelRunner>(ctx_, model, *lora_manager_, options.max_num_batched_tokens, options.max_num_seqs,
                                           lora_config_.lora_extra_vocab_size, memory_.kv.groups.parts);

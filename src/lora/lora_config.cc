@@ -63,11 +63,6 @@ Status LoRAConfig::validate() const {
                          "stays in memory",
                          *max_cpu_loras, max_loras, kMostAdapters));
   }
-  if (fully_sharded_loras) {
-    problems.add(unsupported(
-        "fully_sharded_loras (--fully-sharded-loras) is set: every rank computes with the whole of an adapter's A, which is "
-        "small; leave it out"));
-  }
   for (const double factor : long_lora_scaling_factors) {
     if (!std::isfinite(factor) || factor < 1.0) {
       problems.add(invalid_argument("long_lora_scaling_factors has {}; each factor is 1 or more", factor));

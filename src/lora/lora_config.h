@@ -30,7 +30,8 @@ struct LoRAConfig {
   int64_t lora_extra_vocab_size = 256;
   // Adapters in the host's memory at a time, those being loaded included; absent: as many as have room.
   std::optional<int64_t> max_cpu_loras;
-  // Whether ranks of a divided model have a part of A each. Refused: every rank computes with the whole of A.
+  // Whether ranks of a divided model multiply by some rows of A each, and gather what they make; else each by all of A. Alone a
+  // rank has nothing to share. The bits are the same.
   bool fully_sharded_loras = false;
   // Whether adapters may bring biases (lora_bias, trained biases of bias="all"). On, unlike vLLM, since they are supported.
   bool bias_enabled = true;

@@ -62,13 +62,6 @@ TEST(LoRAConfig, AllProblemsAtOnce) {
   EXPECT_THAT(config.validate().message(), HasSubstr("max_cpu_loras is 3; it must be at least max_loras (4)"));
 }
 
-TEST(LoRAConfig, NothingIsShardedInOneProcess) {
-  LoRAConfig config;
-  config.fully_sharded_loras = true;
-  EXPECT_EQ(config.validate().code(), Code::kUnsupported);
-  EXPECT_THAT(config.validate().message(), AllOf(HasSubstr("fully_sharded_loras"), HasSubstr("the whole of an adapter's A")));
-}
-
 TEST(LoRAConfig, TokensOfAnAdaptersOwn) {
   LoRAConfig config;
   for (const int64_t tokens : {0, 1, 65536}) {

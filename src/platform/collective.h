@@ -16,6 +16,8 @@ class Collective {
  public:
   virtual ~Collective() = default;
 
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
   // Columns [begins[r], begins[r + 1]) of y are rank r's; then all of y is there on every rank.
   virtual void gather_columns(const kernels::Context& ctx, MatrixView<float> y, std::span<const int64_t> begins) = 0;
   // The same of rows, each of which has one owner.

@@ -131,6 +131,13 @@ TEST_P(RanksTest, GiveTheBitsOfOne) {
   check_ranks(testing::test_data("/models/" + GetParam()), adapters_of(GetParam()), {2, 3, 4}, [](EngineOptions&) {});
 }
 
+TEST_P(RanksTest, GiveTheBitsOfOneWhenTheyShareOutAToo) {
+  const auto adapters = adapters_of(GetParam());
+  if (adapters.empty()) GTEST_SKIP() << "no adapter of this family";
+  check_ranks(testing::test_data("/models/" + GetParam()), adapters, {3},
+              [](EngineOptions& options) { options.fully_sharded_loras = true; });
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, RanksTest, ::testing::ValuesIn(testing::tiny_models()),
                          [](const auto& tested) { return testing::family_of(tested.param); });
 
@@ -156,7 +163,11 @@ TEST_P(RanksOfKindsTest, GiveTheBitsOfOne) {
   GetParam().build(kind, *base);
   const testing::TempDir dir;
   ASSERT_TRUE(write_adapter(dir.path() / "adapter", kind).ok());
-  check_ranks(model, {{"it", dir / "adapter"}}, {2, 3}, [](EngineOptions&) {});
+  for (const bool fully_sharded : {false, true}) {
+    SCOPED_TRACE(fully_sharded);
+    check_ranks(model, {{"it", dir / "adapter"}}, {2, 3},
+                [&](EngineOptions& options) { options.fully_sharded_loras = fully_sharded; });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, RanksOfKindsTest, ::testing::ValuesIn(all_kinds().begin(), all_kinds().end()),

@@ -18,6 +18,8 @@ class MessageCollective : public platform::Collective {
   // Returns when every rank is through with the step; `own`: how it went here. Whether it went well everywhere.
   bool end_step(bool own);
 
+  int rank() const override { return channel_.rank(); }
+  int ranks() const override { return channel_.ranks(); }
   void gather_columns(const kernels::Context& ctx, MatrixView<float> y, std::span<const int64_t> begins) override;
   void gather_rows(const kernels::Context& ctx, MatrixView<float> y, OwnerOf owner) override;
 

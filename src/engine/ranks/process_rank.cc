@@ -64,10 +64,10 @@ std::string program_of(const EngineOptions& o) {
   return fmt::format(
       "Choral {} --dtype {} --quantization {} --activations {} --kv-cache-dtype {} --max-model-len {} --max-num-seqs {} "
       "--max-num-batched-tokens {} --kv-cache-memory {} --enable-prefix-caching={} --lora-dtype {} --lora-extra-vocab-size {} "
-      "--lora-bias={} --max-loras {} --max-cpu-loras {} --fuse {} --custom-ops {} --numerics {}",
+      "--lora-bias={} --max-loras {} --max-cpu-loras {} --fully-sharded-loras={} --fuse {} --custom-ops {} --numerics {}",
       version(), o.dtype, o.quantization, o.activations, o.kv_cache_dtype, o.max_model_len, o.max_num_seqs,
       o.max_num_batched_tokens, o.kv_cache_bytes, o.enable_prefix_caching, o.lora_dtype, o.lora_extra_vocab_size, o.lora_bias,
-      o.max_loras, o.max_cpu_loras, o.fuse, o.custom_ops, cpu_level_name(cpu_level()));
+      o.max_loras, o.max_cpu_loras, o.fully_sharded_loras, o.fuse, o.custom_ops, cpu_level_name(cpu_level()));
 }
 
 bool share_any(const std::vector<int>& a, const std::vector<int>& b) {

@@ -11,6 +11,9 @@ class ThreadCollectives::Rank : public platform::Collective {
  public:
   Rank(ThreadCollectives& all, int rank) : all_(all), rank_(rank) {}
 
+  int rank() const override { return rank_; }
+  int ranks() const override { return all_.ranks(); }
+
   void gather_columns(const kernels::Context& ctx, MatrixView<float> y, std::span<const int64_t> begins) override {
     exchange(ctx, y, [&](int64_t row) {
       for (int r = 0; r < all_.ranks(); ++r) {

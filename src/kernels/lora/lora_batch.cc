@@ -14,7 +14,7 @@ constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kMostColumns = 4096, kFewestColumns = 64;
 
 int64_t row_blocks(const LoRAShrink& s) { return ceil_div(s.x.rows, kRowsAtOnce); }
-int64_t rank_blocks(const LoRAShrink& s) { return ceil_div(s.matrix->rank(), LoRAMatrix::kShrinkRanks); }
+int64_t rank_blocks(const LoRAShrink& s) { return ceil_div(s.ranks(), LoRAMatrix::kShrinkRanks); }
 
 // Units are numbered shrink by shrink, row block by row block, rank block by rank block. Neighbours in one row block are one
 // call.
@@ -24,8 +24,8 @@ void run_units(CpuLevel level, const LoRAShrink& s, int64_t begin, int64_t end) 
     const int64_t block = begin / across, first = begin % across;
     const int64_t last = std::min(across, first + end - begin);
     const int64_t row = block * kRowsAtOnce, rows = std::min(kRowsAtOnce, s.x.rows - row);
-    s.matrix->shrink(level, s.x.sub_rows(row, rows), s.factor, first * LoRAMatrix::kShrinkRanks,
-                     std::min(last * LoRAMatrix::kShrinkRanks, s.matrix->rank()), s.middle.sub_rows(row, rows));
+    s.matrix->shrink(level, s.x.sub_rows(row, rows), s.factor, s.first_rank + first * LoRAMatrix::kShrinkRanks,
+                     s.first_rank + std::min(last * LoRAMatrix::kShrinkRanks, s.ranks()), s.middle.sub_rows(row, rows));
     begin += last - first;
   }
 }

@@ -2,6 +2,8 @@
 // (invariant 1).
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <span>
 
 #include "kernels/context.h"
@@ -15,6 +17,10 @@ struct LoRAShrink {
   MatrixView<const float> x;
   float factor = 1.0F;
   MatrixView<float> middle;
+  // Of the middle's columns those that are made. A multiple of LoRAMatrix::kShrinkRanks; a number of them, or all that follow.
+  int64_t first_rank = 0, most_ranks = std::numeric_limits<int64_t>::max();
+
+  int64_t ranks() const { return std::min(most_ranks, matrix->rank() - first_rank); }
 };
 void lora_shrink(const Context& ctx, std::span<const LoRAShrink> shrinks);
 

@@ -25,7 +25,7 @@ Status check_voice(AdapterKey key, const PackedVoice& voice) {
 
 }  // namespace
 
-LoRAModelManager::LoRAModelManager(int64_t max_num_seqs) : punica_wrapper_(max_num_seqs) {
+LoRAModelManager::LoRAModelManager(int64_t max_num_seqs, bool fully_sharded) : punica_wrapper_(max_num_seqs, fully_sharded) {
   segment_voices_.reserve(max_num_seqs);  // a sequence is at most one segment
 }
 

@@ -22,7 +22,7 @@ namespace choral::lora {
 
 class LoRAModelManager {
  public:
-  explicit LoRAModelManager(int64_t max_num_seqs);
+  explicit LoRAModelManager(int64_t max_num_seqs, bool fully_sharded = false);
 
   // Registers, or begins to: a voice that is coming is not registered, and asked for again after take_uploaded(). already_exists
   // for a key in use; invalid_argument for a key below 1, a mix of more than kMaxVoiceTerms, or one that replaces weights and is

@@ -6,6 +6,7 @@
 
 #include "kernels/lora/lora_batch.h"
 #include "kernels/lora/lora_companion.h"
+#include "lora/plan/divided_shrinks.h"
 #include "platform/host_view.h"
 
 namespace choral::lora {
@@ -73,21 +74,22 @@ void for_each_group(const Targets& targets, Run run) {
   }
 }
 
-// Runs the shrinks of all shares.
+// Runs the shrinks of all shares; divided: of a layer whose outputs ranks divide, each rank some.
 template <class Shares>
-void run_shrinks(const platform::Context& ctx, const Shares& shares) {
+void run_shrinks(const platform::Context& ctx, const Shares& shares, bool divided = false) {
   size_t count = 0;
   for (const auto& share : shares) count += share.shrinks.size();
   const auto shrinks = ctx.kernel.scratch.make<kernels::LoRAShrink>(count);
   auto next = shrinks.begin();
   const auto has_rank = [](const kernels::LoRAShrink& s) { return s.matrix->rank() > 0; };
   for (const auto& share : shares) next = std::copy_if(share.shrinks.begin(), share.shrinks.end(), next, has_rank);
-  ctx.ops.packed_lora_shrink(ctx, shrinks.first(next - shrinks.begin()));
+  const auto all = shrinks.first(next - shrinks.begin());
+  if (divided) return run_divided_shrinks(ctx, all);
+  ctx.ops.packed_lora_shrink(ctx, all);
 }
 
-// Makes the middles of the shares, and the values of replaced columns.
-void shrink(const platform::Context& ctx, MatrixView<const float> x, int64_t out, std::span<GroupShare> shares) {
-  run_shrinks(ctx, shares);
+// Makes the values of replaced columns.
+void fill_replacements(const platform::Context& ctx, MatrixView<const float> x, int64_t out, std::span<GroupShare> shares) {
   for (auto& share : shares) {
     if (share.replacement != nullptr) fill_replacement(ctx, x.sub_rows(share.row_begin, share.row_count), out, share);
   }
@@ -103,10 +105,8 @@ void for_each_held(std::span<const HeldColumns> held, int64_t col, MatrixView<fl
   }
 }
 
-// Adds the shares to the finished product, in passes of their own.
+// Adds the shares, whose middles are there, to the finished product in a pass of its own.
 void add_pass(const platform::Context& ctx, std::span<const kernels::LoRAShare> shares, std::span<const HeldColumns> held) {
-  if (shares.empty()) return;
-  run_shrinks(ctx, shares);
   const auto expands = ctx.kernel.scratch.make<kernels::LoRAExpand>(shares.size() * std::max<size_t>(held.size(), 1));
   auto next = expands.begin();
   for (const auto& [shrinks, expand] : shares) {
@@ -129,6 +129,8 @@ void run_along(const platform::Context& ctx, std::span<const kernels::LoRAShare>
   for (size_t i = 0; i < shares.size(); ++i) {
     if (!companion.was_begun(static_cast<int64_t>(i))) left[count++] = shares[i];
   }
+  if (count == 0) return;
+  run_shrinks(ctx, left.first(count));
   add_pass(ctx, left.first(count), {});
 }
 
@@ -137,7 +139,7 @@ bool replaces_outputs(const PackedModule& module) { return !module.replaced.empt
 
 }  // namespace
 
-PunicaWrapper::PunicaWrapper(int64_t max_num_seqs) {
+PunicaWrapper::PunicaWrapper(int64_t max_num_seqs, bool fully_sharded) : fully_sharded_(fully_sharded) {
   // A sequence is at most one group: an activated adapter's rows end it, base rows before them belong to no group.
   token_groups_.reserve(max_num_seqs);
   host_groups_.reserve(max_num_seqs);
@@ -244,7 +246,7 @@ void PunicaWrapper::add_expand(CpuLevel level, std::span<const GroupShare> share
 }
 
 void PunicaWrapper::add_on_host(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
-                                kernels::Epilogue wanted, const LayerOutput& out, BaseProduct base) {
+                                kernels::Epilogue wanted, const LayerOutput& out, BaseProduct base) const {
   const MatrixView<float>& y = out.y;
   const platform::StepMark mark(ctx);
   const auto shares = plan(ctx, targets, x);
@@ -263,8 +265,14 @@ void PunicaWrapper::add_on_host(const platform::Context& ctx, std::span<const Ta
   const auto on_product = chosen([](const GroupShare& s) { return !s.plain; });
   const auto on_result = chosen([=](const GroupShare& s) { return s.plain && s.row_count > most_along; });
   const auto along = chosen([=](const GroupShare& s) { return s.plain && s.row_count <= most_along; });
-  shrink(ctx, x, out.outputs, on_product);
-  shrink(ctx, x, out.outputs, on_result);
+  const bool divided = fully_sharded_ && !out.held.empty();
+  if (divided) {
+    run_shrinks(ctx, shares, divided);
+  } else {
+    run_shrinks(ctx, on_product);
+    run_shrinks(ctx, on_result);
+  }
+  fill_replacements(ctx, x, out.outputs, on_product);
   if (!on_host) {
     for (auto& share : on_product) bring_to_host(ctx, share);
   }
@@ -285,6 +293,8 @@ void PunicaWrapper::add_on_host(const platform::Context& ctx, std::span<const Ta
   }
   if (on_host && !work.empty() && targets.size() == 1 && out.held.empty()) return run_along(ctx, work, wanted, y, base);
   base(wanted, y);
+  if (work.empty()) return;
+  if (!divided) run_shrinks(ctx, work);
   add_pass(ctx, work, out.held);
 }
 

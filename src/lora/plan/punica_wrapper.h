@@ -42,7 +42,8 @@ struct LayerOutput {
 
 class PunicaWrapper {
  public:
-  explicit PunicaWrapper(int64_t max_num_seqs);
+  // fully_sharded: as LoRAConfig has it.
+  explicit PunicaWrapper(int64_t max_num_seqs, bool fully_sharded = false);
   // From now on; null: the host again. They outlive this.
   void use_device(StackedAdapters* adapters) { device_ = adapters; }
 
@@ -116,10 +117,11 @@ class PunicaWrapper {
   // product.
   static void add_expand(CpuLevel level, std::span<const GroupShare> shares, int64_t row, int64_t col, MatrixView<float> tile);
   // The host's share of add_lora_linear().
-  static void add_on_host(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
-                          kernels::Epilogue wanted, const LayerOutput& out, BaseProduct base);
+  void add_on_host(const platform::Context& ctx, std::span<const TargetRows> targets, MatrixView<const float> x,
+                   kernels::Epilogue wanted, const LayerOutput& out, BaseProduct base) const;
   std::span<const RowGroup> host_groups() const { return device_ == nullptr ? token_groups_ : host_groups_; }
 
+  bool fully_sharded_;
   std::vector<RowGroup> token_groups_;
   std::vector<RowGroup> host_groups_;  // with a device: those that it does not serve
   StackedAdapters* device_ = nullptr;

@@ -61,7 +61,9 @@ void Matmul::forward_native(const Context& ctx, const PackedMatrix& w, In x, con
 
 // The order of an adapter's panels is known to its kernels alone: here they run one after the other.
 void PackedLoRAShrink::forward_native(const Context& ctx, std::span<const kernels::LoRAShrink> shrinks) {
-  for (const auto& s : shrinks) s.matrix->shrink(ctx.kernel.level, s.x, s.factor, 0, s.matrix->rank(), s.middle);
+  for (const auto& s : shrinks) {
+    s.matrix->shrink(ctx.kernel.level, s.x, s.factor, s.first_rank, s.first_rank + s.ranks(), s.middle);
+  }
 }
 void PackedLoRAExpand::forward_native(const Context& ctx, std::span<const kernels::LoRAExpand> expands) {
   for (const auto& e : expands) kernels::lora_expand(ctx.kernel.level, e.terms, e.col, e.y);

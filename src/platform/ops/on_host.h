@@ -85,11 +85,14 @@ struct OnHost<std::span<const kernels::LoRAShrink>> {
     for (size_t i = 0; i < items.size(); ++i) {
       const HostView<const float> x(ctx, items[i].x, Access::kRead);
       float* middle = ctx.kernel.scratch.make<float>(items[i].middle.rows * items[i].middle.cols).data();
-      host_[i] = {items[i].matrix, *x, items[i].factor, {middle, items[i].middle.rows, items[i].middle.cols}};
+      host_[i] = items[i];
+      host_[i].x = *x;
+      host_[i].middle = {middle, items[i].middle.rows, items[i].middle.cols};
     }
   }
   ~OnHost() {
-    for (size_t i = 0; i < device_.size(); ++i) copy_to_device(ctx_, host_[i].middle, device_[i].middle);
+    const auto made = [](const kernels::LoRAShrink& s) { return s.middle.sub_cols(s.first_rank, s.ranks()); };
+    for (size_t i = 0; i < device_.size(); ++i) copy_to_device(ctx_, made(host_[i]), made(device_[i]));
   }
   std::span<const kernels::LoRAShrink> operator*() const { return host_; }
 
