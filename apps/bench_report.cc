@@ -73,7 +73,8 @@ Json row_json(const BenchRow& row, const BenchReport& report) {
            {"tokens_per_s", t.tokens_per_s()},
            {"weight_gbps", t.weight_gbps()},
            {"gflops", t.gflops()},
-           {"attention_share", t.attention_share}};
+           {"attention_share", t.attention_share},
+           {"shared_tasks", t.shared_tasks}};
   if (t.host_s) out["host_ms"] = *t.host_s * 1e3;
   for_each_fraction(report, t, t.median_s, [&](const Roof& roof, double fraction) { out[roof.key] = fraction; });
   Json operators = Json::array();

@@ -31,7 +31,7 @@ struct DoctorFlags {
   bool json = false;
 };
 
-void examine_cpu(const MachineFacts& machine, int threads, DoctorReport& report) {
+void examine_cpu(const MachineFacts& machine, int threads, Seating seating, DoctorReport& report) {
   report.fine("CPU", machine.cpu_model.empty() ? "unknown model" : machine.cpu_model);
   const CpuLevel has = machine_cpu_level(), used = cpu_level();
   const char* cap = std::getenv("CHORAL_CPU_LEVEL");
@@ -48,7 +48,7 @@ void examine_cpu(const MachineFacts& machine, int threads, DoctorReport& report)
       fmt::format("{} threads on {} CPUs, {} physical cores{}", threads, cpu.cpus, cpu.cores, machine.smt ? ", SMT on" : "");
   if (cpu.efficient > 0) cores += fmt::format(", {} of them efficiency cores", cpu.efficient);
   cores += fmt::format("; {}", machine.topology.text());
-  if (!ThreadPlan::on(machine.topology, threads).seats.front().cpus.empty()) cores += ", each thread at one of them";
+  if (!ThreadPlan::on(machine.topology, threads, seating).seats.front().cpus.empty()) cores += ", each thread at one of them";
   if (cpu.quota > 0) cores += fmt::format("; {} grants the time of {:.3g} CPUs", cpu.quota_name, cpu.quota);
   if (threads > cpu.cpus) {
     report.notice("threads", cores, "more threads than CPUs wait for each other: lower --threads");
@@ -151,13 +151,14 @@ std::string report_json(const DoctorReport& report) {
 Status run(const DoctorFlags& flags) {
   CHORAL_TRY(const auto options, engine_options(flags.engine));
   if (options.threads < 0 || options.threads > 1024) return invalid_argument("--threads {}: give 1 to 1024", options.threads);
+  CHORAL_TRY(const Seating seating, parse_numa(options.numa));
   const int threads = options.threads > 0 ? options.threads : ThreadPool::default_size();
   const MachineFacts machine = machine_facts();
   DoctorReport report;
   Status status;
   CHORAL_TRY(const auto device, tools::ExaminedDevice::open(options, threads, report, status));
   if (options.device == "auto") tools::look_for_gpu(machine, report);
-  examine_cpu(machine, threads, report);
+  examine_cpu(machine, threads, seating, report);
   examine_memory(machine.memory, report);
   examine_huge_pages(machine, report);
   tools::examine_hub_cache(report);
@@ -184,6 +185,7 @@ void add_doctor(CLI::App& app, Command& command) {
   sub->add_flag("--json", flags->json, "one JSON object");
   sub->add_option("-t,--threads", flags->engine.options.threads, "as for the other commands")->type_name("N");
   sub->add_option("--cpu-list", flags->engine.cpu_list, "as for the other commands")->type_name("LIST");
+  sub->add_option("--numa", flags->engine.numa, "as for the other commands")->type_name("MODE");
   sub->add_option("--device", flags->engine.options.device, "auto, cpu, a plug-in's name, or NAME:1 for its second device")
       ->type_name("NAME");
   sub->add_flag("--require-device", flags->engine.options.require_device, "no CPU in its place when no plug-in works");

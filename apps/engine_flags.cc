@@ -1,6 +1,7 @@
 #include "engine_flags.h"
 
 #include <fmt/ranges.h>
+#include <sched.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <charconv>
 #include <cmath>
 #include <csignal>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -17,10 +19,12 @@
 #include "base/cpu_level.h"
 #include "base/cpu_list.h"
 #include "base/cpu_share.h"
+#include "base/cpu_topology.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/system_error.h"
 #include "base/thread_affinity.h"
+#include "base/thread_plan.h"
 #include "engine/ranks/following_rank.h"
 #include "engine/ranks/rank_link.h"
 #include "io/mapped_file.h"
@@ -107,6 +111,36 @@ Status stay_on_cpus(const std::string& list) {
   return {};
 }
 
+// A node by its number, or the one that this process began on: the CPUs of it that the process may use. Memory is of the node
+// whose thread writes it first.
+Status stay_on_node(const std::string& name) {
+  const auto topology = cpu_topology(SystemFiles(), allowed_cpus());
+  std::map<int, std::vector<int>> nodes;
+  for (const auto& place : topology.cpus) nodes[place.node].push_back(place.cpu);
+  unsigned node = 0;
+  if (name == "isolate") {
+    if (getcpu(nullptr, &node) != 0) return system_error(errno, "which node this is");
+  } else if (const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), node);
+             error != std::errc() || end != name.data() + name.size()) {
+    return invalid_argument("\"{}\" is none of auto, off, distribute, isolate, and no node's number", name);
+  }
+  const auto found = nodes.find(static_cast<int>(node));
+  if (found == nodes.end()) {
+    std::vector<int> names;
+    for (const auto& [number, cpus] : nodes) names.push_back(number);
+    return invalid_argument("node {} has no CPU that this process may use; nodes that have: {}", node, cpu_list_text(names));
+  }
+  if (!stay_on(found->second)) return system_error(errno, fmt::format("cannot stay on the CPUs of node {}", node));
+  return {};
+}
+
+Status read_numa(const std::string& name, EngineOptions& options) {
+  if (name == "numactl") return {};  // llama.cpp's name for what is done anyway: CPUs and memory are as numactl set them
+  if (!parse_numa(name).ok()) return stay_on_node(name);
+  options.numa = name;
+  return {};
+}
+
 }  // namespace
 
 void add_model_flag(CLI::App& app, EngineFlags& flags) {
@@ -140,6 +174,11 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
          "under mpirun: a process that says nothing for so long within a step is lost, and the model with it (60)", "SECONDS");
   option("-t,--threads", o.threads, "compute threads (one per physical core that the container grants time for)", "N");
   option("--cpu-list", flags.cpu_list, "run on these CPUs alone, e.g. 0-7,16 (all that the process may use)", "LIST");
+  option(
+      "--numa", flags.numa,
+      "with several NUMA nodes or L3 caches: auto (each thread stays at a cache where each core has one), off, distribute (fewer "
+      "threads too), isolate (run on this node alone), or a node's number",
+      "MODE");
   app.add_flag("--enable-prefix-caching,!--no-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
                "keep prompts' beginnings for later prompts (on)")
       ->group("Engine");
@@ -206,6 +245,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags) {
   if (!flags.cpu_list.empty()) CHORAL_RETURN_IF_ERROR(stay_on_cpus(flags.cpu_list).while_("--cpu-list"));
   if (!flags.numerics.empty()) CHORAL_RETURN_IF_ERROR(pin_numerics(flags.numerics).while_("--numerics"));
   EngineOptions options = flags.options;
+  if (!flags.numa.empty()) CHORAL_RETURN_IF_ERROR(read_numa(flags.numa, options).while_("--numa"));
   options.seed = flags.seed ? *flags.seed : fresh_seed();
   if (!flags.kv_cache_memory.empty()) {
     CHORAL_TRY(options.kv_cache_bytes, parse_size(flags.kv_cache_memory).while_("--kv-cache-memory"));

@@ -27,6 +27,7 @@ struct EngineFlags {
   std::string speculative_model;   // vLLM's old word for it
   std::string numerics;            // a CPU level's name; empty: the machine's own
   std::string cpu_list;            // "0-7,16"; empty: all that the process may use
+  std::string numa;                // as EngineOptions has it, or a node
   bool tells_memory = false;       // before loading
   bool quiet = false;
   bool verbose = false;

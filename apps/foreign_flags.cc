@@ -62,8 +62,8 @@ constexpr std::string_view kPooling = "nothing: the model's files say how embedd
 constexpr ForeignFlag kForeign[] = {
     // llama.cpp: what runs where
     {"-tb --threads-batch", kOne, kNever, "--threads N, which prompts have too"},
-    {"-C --cpu-mask -Cr --cpu-range --cpu-strict -Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch --numa", kOne,
-     kNever, kCpus},
+    {"-C --cpu-mask -Cr --cpu-range --cpu-strict -Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch", kOne, kNever,
+     kCpus},
     {"--prio --prio-batch", kOne, "0", kPriority},
     {"--poll --poll-batch --threads-http", kOne, kAny, "nothing: threads wait as long as it pays"},
     {"-b --batch-size -ub --ubatch-size", kOne, kNever, kStep},

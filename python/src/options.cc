@@ -54,6 +54,7 @@ void bind_options(nb::module_& m) {
       .def_rw("custom_ops", &EngineOptions::custom_ops)
       .def_rw("fuse", &EngineOptions::fuse)
       .def_rw("threads", &EngineOptions::threads)
+      .def_rw("numa", &EngineOptions::numa)
       .def_rw("tensor_parallel_size", &EngineOptions::tensor_parallel_size)
       .def_rw("max_model_len", &EngineOptions::max_model_len)
       .def_rw("max_num_seqs", &EngineOptions::max_num_seqs)

@@ -9,7 +9,14 @@
 
 namespace choral {
 
-ThreadPlan ThreadPlan::on(const CpuTopology& topology, int threads) {
+Result<Seating> parse_numa(std::string_view name) {
+  if (name == "auto") return Seating::kWhereAllAre;
+  if (name == "off") return Seating::kAnywhere;
+  if (name == "distribute") return Seating::kSpread;
+  return invalid_argument("\"{}\" is none of auto, off, distribute", name);
+}
+
+ThreadPlan ThreadPlan::on(const CpuTopology& topology, int threads, Seating seating) {
   const int cores = topology.cores(), fast = cores - topology.efficient_cores();
   const bool takes_all = threads >= cores;
   struct Cache {
@@ -23,7 +30,8 @@ ThreadPlan ThreadPlan::on(const CpuTopology& topology, int threads) {
     cache.cpus.push_back(place.cpu);
     cache.cores.insert(place.core);
   }
-  if (threads < fast || caches.size() < 2) return anywhere(threads);
+  const bool stay = seating == Seating::kSpread || (seating == Seating::kWhereAllAre && threads >= fast);
+  if (!stay || caches.size() < 2) return anywhere(threads);
   const int seated = takes_all ? cores : fast;
   ThreadPlan plan;
   int domain = 0, cores_so_far = 0;

@@ -45,6 +45,26 @@ TEST(ThreadPlan, LeavesFewerThreadsWhereTheSystemPutsThem) {
   EXPECT_EQ(ThreadPlan::on(topology_of(machine, cpu_range(0, 24)), 23).seats, ThreadPlan::anywhere(23).seats);
 }
 
+TEST(ThreadPlan, SpreadsFewThreadsOverAllCachesWhereToldTo) {
+  const FakeMachine machine;
+  machine.add_sockets(2, 3, 1);
+  const auto topology = topology_of(machine, cpu_range(0, 24));
+  EXPECT_EQ(seats_of(ThreadPlan::on(topology, 12, Seating::kSpread)), (std::vector<int>{2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(seats_of(ThreadPlan::on(topology, 24, Seating::kSpread)), seats_of(ThreadPlan::on(topology, 24)));
+  const auto few = ThreadPlan::on(topology, 2, Seating::kSpread);  // one a socket
+  ASSERT_EQ(few.seats.size(), 2U);
+  EXPECT_EQ(few.seats[0].cpus, cpu_range(8, 12));
+  EXPECT_EQ(few.seats[1].cpus, cpu_range(20, 24));
+  EXPECT_EQ(ThreadPlan::on(topology, 24, Seating::kAnywhere).seats, ThreadPlan::anywhere(24).seats);
+}
+
+TEST(ThreadPlan, NumaHasThreeNames) {
+  EXPECT_EQ(parse_numa("auto").value(), Seating::kWhereAllAre);
+  EXPECT_EQ(parse_numa("off").value(), Seating::kAnywhere);
+  EXPECT_EQ(parse_numa("distribute").value(), Seating::kSpread);
+  EXPECT_EQ(parse_numa("Distribute").status().code(), Code::kInvalidArgument);
+}
+
 // Caches of a node stand together whatever the CPUs' numbers are.
 TEST(ThreadPlan, GoesNodeByNode) {
   const FakeMachine machine;

@@ -37,6 +37,7 @@ class ThreadPool::Team {
   ~Team();
 
   const ThreadPlan& plan() const { return plan_; }
+  int64_t shared_tasks() const { return shared_tasks_.load(std::memory_order_relaxed); }
   enum class User : uint8_t { kNobody, kOwner, kGuest };
   // Who has it: `user` from now on if it was nobody, until `run` ends.
   User begin(User user) {
@@ -58,6 +59,7 @@ class ThreadPool::Team {
     int64_t n = 0, grain = 1;
   } task_;
   TaskBoard board_;
+  std::atomic<int64_t> shared_tasks_{0};
   SpinBudget callers_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> failed_{false};  // thrown_ is set
@@ -92,6 +94,7 @@ void ThreadPool::Team::run(int64_t n, int64_t grain, const Body& body) {
     body(0, n, 0);
     return;
   }
+  shared_tasks_.fetch_add(1, std::memory_order_relaxed);
   task_ = {&body, n, grain};
   board_.open(ceil_div(n, grain));
   help(0);
@@ -147,6 +150,8 @@ Status ThreadPool::start(const ThreadPlan& plan) {
 }
 
 const ThreadPlan& ThreadPool::plan() const { return team_->plan(); }
+
+int64_t ThreadPool::shared_tasks() const { return team_->shared_tasks(); }
 
 void ThreadPool::parallel_for(int64_t n, int64_t grain, Body body) {
   CHORAL_DCHECK(grain > 0, "a chunk has at least one row");

@@ -43,6 +43,9 @@ class ThreadPool {
   // guest's body has no use for `thread`: the owner may be thread 0 beside it.
   bool try_parallel_for(int64_t n, int64_t grain, Body body);
 
+  // Tasks that threads shared since the pool began: what was one chunk is not one. Of the owner's thread.
+  int64_t shared_tasks() const;
+
   // A thread for each physical core this process may run on (SMT siblings share one multiplier) and has the time of: cpu_share.h.
   static int default_size();
 

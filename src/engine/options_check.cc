@@ -33,6 +33,7 @@ Status check_seconds(std::string_view flag, double value) {
 
 Status check_options(const EngineOptions& o) {
   CHORAL_RETURN_IF_ERROR(in_range("--threads", o.threads, kMostThreads, "one per physical core"));
+  CHORAL_RETURN_IF_ERROR(parse_numa(o.numa).status().while_("--numa"));
   CHORAL_RETURN_IF_ERROR(in_range("--tensor-parallel-size", o.tensor_parallel_size, kMostRanks));
   CHORAL_RETURN_IF_ERROR(check_seconds("--rank-timeout", o.rank_timeout_s));
   CHORAL_RETURN_IF_ERROR(in_range("--max-model-len", o.max_model_len, kMostPositions, "the model's own"));

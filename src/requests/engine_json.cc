@@ -78,6 +78,7 @@ constexpr std::array kOptions{
     CHORAL_OPTION(fuse),
     CHORAL_OPTION(worker_cls),
     CHORAL_OPTION(threads),
+    CHORAL_OPTION(numa),
     CHORAL_OPTION(tensor_parallel_size),
     CHORAL_OPTION(max_model_len),
     CHORAL_OPTION(max_num_seqs),

@@ -44,6 +44,7 @@ struct StepTiming {
   double shrink_share = 0;                   // LoRA's, up to the low rank; on a CPU the rest of it is in the products
   double product_s = 0;                      // of the operators that read those weights
   std::vector<OperatorTime> operators = {};  // the longest first
+  double shared_tasks = 0;                   // of one step, that its threads had to meet for
   // Of the median step, what the host did not wait for the device; nothing where the host computes.
   std::optional<double> host_s = {};
 

@@ -21,6 +21,7 @@ namespace choral::tools {
 struct StepTimer::StepTime {
   double s = 0;
   double waited_s = 0;  // of it, for the device
+  int64_t shared_tasks = 0;
 };
 
 // Steps whose operators were timed.
@@ -194,7 +195,9 @@ Status StepTimer::add_sequences(sched::Scheduler& scheduler, int count, int prom
 // do.
 StepTimer::StepTime StepTimer::run_step(sched::Scheduler& scheduler) {
   const platform::Session& session = worker().context().session;
+  const ThreadPool& pool = worker().context().kernel.pool;
   const double begin = now_s(), waited_before = session.waited_s().value_or(0);
+  const int64_t tasks_before = pool.shared_tasks();
   if (!cycle_->plan(scheduler, [](engine::EngineRequest&, const Status& why) { CHORAL_CHECK(false, why.message()); })) return {};
   const Status computed = cycle_->compute();
   CHORAL_CHECK(computed.ok(), computed.message());  // a figure of a device that fails would mean nothing
@@ -206,7 +209,7 @@ StepTimer::StepTime StepTimer::run_step(sched::Scheduler& scheduler) {
     if (gain.request.at_length_limit()) scheduler.finish(gain.request, sched::FinishReason::kLength);
   });
   cycle_->take_finished(scheduler, [](engine::EngineRequest&) {});
-  return {now_s() - begin, session.waited_s().value_or(0) - waited_before};
+  return {now_s() - begin, session.waited_s().value_or(0) - waited_before, pool.shared_tasks() - tasks_before};
 }
 
 void StepTimer::profile_step(sched::Scheduler& scheduler, Profiled& profiled) {
@@ -288,6 +291,7 @@ StepTiming StepTimer::timing(int batch, int tokens, const std::vector<StepTime>&
   t.attention_share = total_s(t.operators, {"paged_attention"}) / step_s;
   t.shrink_share = total_s(t.operators, {"packed_lora_shrink", "lora_shrink", "bgmv_shrink", "sgmv_shrink"}) / step_s;
   t.product_s = total_s(t.operators, {"matmul", "matmul_quantised", "grouped_matmul"});
+  t.shared_tasks = median(steps, [](const auto& step) { return static_cast<double>(step.shared_tasks); });
   if (worker().context().session.waited_s()) {
     t.host_s = median(steps, [](const auto& step) { return step.s - step.waited_s; });
   }
