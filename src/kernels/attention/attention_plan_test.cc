@@ -98,7 +98,6 @@ TEST(AttentionPlan, KeepsThreadsBusy) {
                      static_cast<double>(ceil_div(std::ssize(pieces), threads) * threads) / static_cast<double>(pieces.size()));
         const bool few = 7.0 * static_cast<double>(largest) > mean;
         EXPECT_LE(busiest(pieces, threads), few ? best * kEven : kEven) << what;
-
       }
     }
   }

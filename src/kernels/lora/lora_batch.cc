@@ -3,15 +3,21 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
+#include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 16;
 constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kLeastTask = 16384;  // products of numbers, a µs: for less no thread need come
 // Columns of an expand that are one task: as many as threads have enough of, since B of them is one piece of memory, which a
 // stream prefetcher likes long. 4096 are 64 KiB at rank 8.
 constexpr int64_t kMostColumns = 4096, kFewestColumns = 64;
+
+int64_t grain_of(int64_t units, int64_t products, int threads) {
+  return std::max(units / (kTasksPerThread * threads), pieces_per_task(kLeastTask, products / std::max<int64_t>(units, 1)));
+}
 
 int64_t row_blocks(const LoRAShrink& s) { return ceil_div(s.x.rows, kRowsAtOnce); }
 int64_t rank_blocks(const LoRAShrink& s) { return ceil_div(s.ranks(), LoRAMatrix::kShrinkRanks); }
@@ -33,10 +39,12 @@ void run_units(CpuLevel level, const LoRAShrink& s, int64_t begin, int64_t end) 
 }  // namespace
 
 void lora_shrink(const Context& ctx, std::span<const LoRAShrink> shrinks) {
-  int64_t units = 0;
-  for (const auto& s : shrinks) units += row_blocks(s) * rank_blocks(s);
-  const int64_t grain = std::max<int64_t>(1, units / (kTasksPerThread * ctx.pool.size()));
-  ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
+  int64_t units = 0, products = 0;
+  for (const auto& s : shrinks) {
+    units += row_blocks(s) * rank_blocks(s);
+    products += s.x.rows * s.ranks() * s.matrix->in();
+  }
+  ctx.pool.parallel_for(units, grain_of(units, products, ctx.pool.size()), [&](int64_t begin, int64_t end, int) {
     int64_t first = 0;  // unit of the current shrink
     for (size_t i = 0; i < shrinks.size(); ++i) {
       const LoRAShrink& s = shrinks[i];
@@ -60,10 +68,13 @@ void lora_expand(const Context& ctx, std::span<const LoRAExpand> expands) {
   const int64_t at_once = std::clamp(round_up(fair, kFewestColumns), kFewestColumns, kMostColumns);
   const Arena::Mark mark(ctx.scratch);
   const auto ends = ctx.scratch.make<int64_t>(expands.size());  // units of all before and of this one
-  int64_t units = 0;
-  for (size_t i = 0; i < expands.size(); ++i) ends[i] = units += ceil_div(expands[i].y.cols, at_once);
-  const int64_t grain = std::max<int64_t>(1, units / (kTasksPerThread * ctx.pool.size()));
-  ctx.pool.parallel_for(units, grain, [&](int64_t begin, int64_t end, int) {
+  int64_t units = 0, products = 0;
+  for (size_t i = 0; i < expands.size(); ++i) {
+    const auto& [terms, y, col] = expands[i];
+    ends[i] = units += ceil_div(y.cols, at_once);
+    for (const LoRATerm& term : terms) products += y.rows * y.cols * term.matrix->rank();
+  }
+  ctx.pool.parallel_for(units, grain_of(units, products, ctx.pool.size()), [&](int64_t begin, int64_t end, int) {
     auto i = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin());
     const auto column_of = [&](int64_t unit) { return (unit - (i == 0 ? 0 : ends[i - 1])) * at_once; };
     for (int64_t unit = begin; unit < end; ++unit) {

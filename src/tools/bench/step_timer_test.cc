@@ -77,6 +77,26 @@ TEST(StepTimer, EachCastIsTimedWithItsWholeBatch) {
   EXPECT_EQ((*prefill)[0].weight_bytes, (*decode)[0].weight_bytes);
 }
 
+// Threads meet for the four products of a layer and its attention; with several rows for its two norms and its activation too. A
+// layer that makes them meet more often is slower on many threads, whatever it gains on two.
+TEST(StepTimer, ThreadsMeetAsOftenAsALayerHasOperations) {
+  StepTimerOptions options;
+  options.synthetic = "135m";
+  options.engine.threads = 2;
+  options.engine.kv_cache_bytes = 128 << 20;
+  const auto timer = make_or_die(options);
+  ASSERT_TRUE(timer->add_adapter(1, 16, 1).ok());
+  constexpr double kLayers = 30, kHead = 1;
+  const auto shared = [&](int batch, const StepTimer::Cast& cast) {
+    const auto decode = timer->decode(batch, 32, 3, std::span(&cast, 1));
+    CHORAL_CHECK(decode.ok(), decode.status().message());
+    return (*decode)[0].shared_tasks;
+  };
+  EXPECT_EQ(shared(1, {0}), kLayers * 5 + kHead);
+  EXPECT_LE(shared(1, {1}), kLayers * 10 + kHead) << "an adapter's shrinks and expands, where they are worth it";
+  EXPECT_LE(shared(8, {0}), kLayers * 8 + kHead + 2);
+}
+
 TEST(StepTimer, ExpertsThatNoRowComesToAreNotRead) {
   auto options = tiny();
   options.engine.model = CHORAL_TEST_DATA "/models/tiny-qwen3moe";
