@@ -1,13 +1,10 @@
 #include "engine/ranks/following_rank.h"
 
-#include <algorithm>
-#include <list>
-
 #include "base/out_of_memory.h"
 #include "engine/options_check.h"
+#include "engine/ranks/far_adapters.h"
 #include "engine/ranks/process_rank.h"
 #include "engine/ranks/rank_commands.h"
-#include "lora/store/packed_adapter_loader.h"
 
 namespace choral::engine {
 namespace {
@@ -43,15 +40,11 @@ class FollowingRank {
 
   Status start_loader(const EngineOptions& options) {
     const ExecutorFacts& facts = rank_->facts();
-    CHORAL_TRY(session_, platform::cpu_platform().open(*rank_->worker().pool(), {}));
-    ctx_ = std::make_unique<platform::Context>(*session_, *rank_->worker().pool(), facts.cpu_level);
-    adapters_ = std::make_unique<lora::PackedAdapterLoader>(*ctx_, facts.lora_targets,
-                                                            lora::LoRALoadOptions{.config = facts.lora_config,
-                                                                                  .head_dim = facts.head_dim,
-                                                                                  .base_class = architecture_of(files_.config),
-                                                                                  .base_names = files_.base_names,
-                                                                                  .strict = options.strict},
-                                                            /*budget_bytes=*/0);  // which the first rank keeps
+    CHORAL_TRY(adapters_, FarAdapters::make(facts, {.config = facts.lora_config,
+                                                    .head_dim = facts.head_dim,
+                                                    .base_class = architecture_of(files_.config),
+                                                    .base_names = files_.base_names,
+                                                    .strict = options.strict}));
     return {};
   }
 
@@ -71,6 +64,13 @@ class FollowingRank {
         if (!from_bytes(bytes, input_)) break;
         static_cast<void>(rank_->execute_model(input_, unread_));  // its error is the step's
         return rank_->channel().lost();
+      case RankCommand::kPrepareAdapter:
+        if (std::vector<FarVoice> voices; from_bytes(bytes, voices)) {
+          std::vector<uint8_t> are_read;
+          for (const FarVoice& voice : voices) are_read.push_back(adapters_->prepare(voice) ? 1 : 0);
+          return rank_->channel().send(0, RankTag::kReply, to_bytes(are_read));
+        }
+        break;
       case RankCommand::kAddAdapter:
         if (FarVoice voice; from_bytes(bytes, voice)) {
           return reply(or_out_of_memory("the adapter cannot be loaded", [&] { return add_adapter(voice); }));
@@ -90,49 +90,13 @@ class FollowingRank {
   Status reply(const Status& status) { return rank_->channel().send(0, RankTag::kReply, to_bytes(status)); }
 
   Status add_adapter(const FarVoice& far) {
-    lora::PackedVoice voice;
-    for (const auto& term : far.terms) {
-      CHORAL_TRY(auto adapter, adapter_of(term).while_(fmt::format("adapter {}", term.path)));
-      voice.push_back({std::move(adapter), term.factor});
-    }
+    CHORAL_TRY(auto voice, adapters_->voice_of(far));
     return rank_->worker().lora_manager().add_adapter(far.key, std::move(voice)).status();
-  }
-
-  Result<std::shared_ptr<const lora::PackedAdapter>> adapter_of(const FarTerm& term) {
-    const auto found =
-        std::find_if(packed_.begin(), packed_.end(), [&](const auto& kept) { return kept->digest() == term.digest; });
-    if (found != packed_.end()) {
-      packed_.splice(packed_.end(), packed_, found);
-      return packed_.back();
-    }
-    ctx_->memory.reset();
-    lora::AdapterDescription described;
-    CHORAL_TRY(auto adapter, adapters_->load(lora::AdapterSource(term.path), described, [](int64_t) { return Status(); }));
-    if (adapter->digest() != term.digest || adapter->replaces() != term.replaces) {
-      return invalid_argument("its files are others than those of rank 0; give every rank the same files");
-    }
-    packed_.push_back(adapter);
-    forget_unused();
-    return adapter;
-  }
-
-  // As long as they take more than the first rank lets them: its own are of the same size.
-  void forget_unused() {
-    int64_t bytes = 0;
-    for (const auto& adapter : packed_) bytes += adapter->size_bytes();
-    for (auto at = packed_.begin(); at != packed_.end() && bytes > rank_->facts().adapter_bytes;) {
-      const bool is_used = at->use_count() > 1;
-      if (!is_used) bytes -= (*at)->size_bytes();
-      at = is_used ? std::next(at) : packed_.erase(at);
-    }
   }
 
   ModelFiles files_;
   std::unique_ptr<ProcessRank> rank_;
-  std::unique_ptr<platform::Session> session_;
-  std::unique_ptr<platform::Context> ctx_;
-  std::unique_ptr<lora::PackedAdapterLoader> adapters_;
-  std::list<std::shared_ptr<const lora::PackedAdapter>> packed_;  // the last used at the end
+  std::unique_ptr<FarAdapters> adapters_;
   std::string message_;
   NewRequest request_;
   StepInput input_;

@@ -11,12 +11,13 @@
 namespace choral::engine {
 
 enum class RankCommand : uint8_t {
-  kAddRequest,     // NewRequest; answered by a Status
-  kDropRequest,    // its id
-  kStep,           // StepInput
-  kAddAdapter,     // FarVoice; answered by a Status
-  kRemoveAdapter,  // its key
-  kEnd,            // the program ends
+  kAddRequest,      // NewRequest; answered by a Status
+  kDropRequest,     // its id
+  kStep,            // StepInput
+  kPrepareAdapter,  // FarVoices, whose files are read beside the steps; answered by whether each is read, a byte each
+  kAddAdapter,      // FarVoice; answered by a Status
+  kRemoveAdapter,   // its key
+  kEnd,             // the program ends
 };
 
 // An adapter of a voice, for a process that reads it itself.
