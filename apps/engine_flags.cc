@@ -88,9 +88,10 @@ class LoadTimes {
 // By the cap that kernels, packing and the fingerprint know already; nothing has asked for the level yet.
 Status pin_numerics(const std::string& name) {
   CHORAL_TRY(const CpuLevel level, parse_cpu_level(name));
-  if (level > machine_cpu_level()) {
-    return unsupported("this machine has no {}, its level is {}; pin all machines to the lowest level among them", name,
-                       cpu_level_name(machine_cpu_level()));
+  if (!machine_has(level)) {
+    return unsupported(
+        "this machine has no {}, the highest level that it has is {}; pin all machines to a level that each of them has", name,
+        cpu_level_name(machine_cpu_level()));
   }
   setenv("CHORAL_CPU_LEVEL", name.c_str(), /*overwrite=*/1);
   CHORAL_CHECK(cpu_level() == level, "the CPU level was asked for before it was pinned");
@@ -199,7 +200,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
          "a small model with the same tokenizer that guesses tokens, as --speculative draft=MODEL", "MODEL");
   option("--draft-quantization", o.draft_quantization, "of the draft model, as --quantization", "NAME");
   option("--scheduling-policy", o.scheduling_policy, "fcfs or priority", "NAME");
-  option("--numerics", flags.numerics, "compute as this CPU level does: base, avx2, avx512, vnni or amx (the machine's)",
+  option("--numerics", flags.numerics, "compute as this CPU level does: base, avx2, avxvnni, avx512, vnni or amx (the machine's)",
          "LEVEL");
   option("--device", o.device, "auto (the best plug-in, else the CPU), cpu, a plug-in's name, or NAME:1 for its second device",
          "NAME");

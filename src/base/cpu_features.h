@@ -3,6 +3,8 @@
 // by CPUID, and by what the system saves for a process when it takes turns. Any thread.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -11,13 +13,22 @@
 
 namespace choral {
 
-// What the level asks for beyond the levels below it; nothing for kBase.
+// What the level asks for beyond the one that it is built on; nothing for kBase.
 std::span<const std::string_view> features_of(CpuLevel level);
 
-// Of this machine; false for a name that no level has.
+// What a CPU of x86 and its system say of themselves.
+struct CpuReport {
+  using Registers = std::array<uint32_t, 4>;  // eax, ebx, ecx, edx as CPUID sets them; zeros for a leaf that there is not
+  Registers leaf1, leaf7, leaf7_1;            // the last is subleaf 1 of 7
+  uint64_t saved_states;                      // the register XCR0; 0 where programs can't ask
+  bool (*grants_amx)();                       // asked only where the tiles' state is saved
+};
+// False for a name that no level has.
+bool cpu_has(std::string_view feature, const CpuReport& report);
+// Of this machine, which has nothing if it is no x86.
 bool cpu_has(std::string_view feature);
 
-// The highest level of which, and below which, nothing is missing.
-CpuLevel level_with(FunctionRef<bool(std::string_view feature)> has);
+// Whether nothing is missing that the level asks for, and those below it.
+bool has_level(CpuLevel level, FunctionRef<bool(std::string_view feature)> has);
 
 }  // namespace choral

@@ -33,8 +33,8 @@ inline bool machine_has_sse4() {
 
 }  // namespace choral::kernels
 
-#define CHORAL_AT_LEVEL(level, function)                                  \
-  ((level) >= ::choral::CpuLevel::kAvx512  ? CHORAL_AVX512_FORM(function) \
-   : (level) >= ::choral::CpuLevel::kAvx2  ? CHORAL_AVX2_FORM(function)   \
-   : ::choral::kernels::machine_has_sse4() ? CHORAL_SSE4_FORM(function)   \
-                                           : &HWY_STATIC_DISPATCH(function))
+#define CHORAL_AT_LEVEL(level, function)                                                 \
+  (::choral::includes(level, ::choral::CpuLevel::kAvx512) ? CHORAL_AVX512_FORM(function) \
+   : ::choral::includes(level, ::choral::CpuLevel::kAvx2) ? CHORAL_AVX2_FORM(function)   \
+   : ::choral::kernels::machine_has_sse4()                ? CHORAL_SSE4_FORM(function)   \
+                                                          : &HWY_STATIC_DISPATCH(function))

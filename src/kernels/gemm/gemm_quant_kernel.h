@@ -79,6 +79,7 @@ QuantKernel quant_kernel(QuantForm form, CpuLevel level);
 QuantKernel quant_kernel_base(QuantForm form);
 namespace x86 {
 QuantKernel quant_kernel_avx2(QuantForm form);
+QuantKernel quant_kernel_avxvnni(QuantForm form);
 QuantKernel quant_kernel_avx512(QuantForm form);
 QuantKernel quant_kernel_vnni(QuantForm form);
 }  // namespace x86

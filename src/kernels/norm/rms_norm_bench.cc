@@ -70,10 +70,12 @@ void bm_sample(benchmark::State& state) {
   }
 }
 
-BENCHMARK(bm_add_rms_norm)->ArgNames({"level", "rows"})->ArgsProduct({{0, 1, 2}, {1, 256}});
-BENCHMARK(bm_silu_and_mul)->ArgNames({"level", "rows"})->ArgsProduct({{0, 1, 2}, {1, 64}});
-BENCHMARK(bm_greedy_with_logprobs)->ArgNames({"level", "vocab"})->ArgsProduct({{0, 1, 2}, {49152, 262144}});
-BENCHMARK(bm_sample)->ArgNames({"level", "vocab", "top_k"})->ArgsProduct({{0, 1, 2}, {49152}, {0, 50}});
+const std::vector<int64_t> kLevels{static_cast<int64_t>(CpuLevel::kBase), static_cast<int64_t>(CpuLevel::kAvx2),
+                                   static_cast<int64_t>(CpuLevel::kAvx512)};
+BENCHMARK(bm_add_rms_norm)->ArgNames({"level", "rows"})->ArgsProduct({kLevels, {1, 256}});
+BENCHMARK(bm_silu_and_mul)->ArgNames({"level", "rows"})->ArgsProduct({kLevels, {1, 64}});
+BENCHMARK(bm_greedy_with_logprobs)->ArgNames({"level", "vocab"})->ArgsProduct({kLevels, {49152, 262144}});
+BENCHMARK(bm_sample)->ArgNames({"level", "vocab", "top_k"})->ArgsProduct({kLevels, {49152}, {0, 50}});
 
 }  // namespace
 }  // namespace choral::kernels

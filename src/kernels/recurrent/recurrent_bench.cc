@@ -85,10 +85,11 @@ void bm_delta_net_decode(benchmark::State& state) { run_delta_net(state, state.r
 void bm_mamba2_prefill(benchmark::State& state) { run_mamba2(state, state.range(1), 1); }
 void bm_mamba2_decode(benchmark::State& state) { run_mamba2(state, state.range(1), state.range(1)); }
 
-BENCHMARK(bm_delta_net_prefill)->ArgNames({"level", "rows"})->ArgsProduct({{1, 2}, {256}});
-BENCHMARK(bm_delta_net_decode)->ArgNames({"level", "sequences"})->ArgsProduct({{1, 2}, {1, 16}});
-BENCHMARK(bm_mamba2_prefill)->ArgNames({"level", "rows"})->ArgsProduct({{1, 2}, {256}});
-BENCHMARK(bm_mamba2_decode)->ArgNames({"level", "sequences"})->ArgsProduct({{1, 2}, {1, 16}});
+constexpr int64_t kAvx2 = static_cast<int64_t>(CpuLevel::kAvx2), kAvx512 = static_cast<int64_t>(CpuLevel::kAvx512);
+BENCHMARK(bm_delta_net_prefill)->ArgNames({"level", "rows"})->ArgsProduct({{kAvx2, kAvx512}, {256}});
+BENCHMARK(bm_delta_net_decode)->ArgNames({"level", "sequences"})->ArgsProduct({{kAvx2, kAvx512}, {1, 16}});
+BENCHMARK(bm_mamba2_prefill)->ArgNames({"level", "rows"})->ArgsProduct({{kAvx2, kAvx512}, {256}});
+BENCHMARK(bm_mamba2_decode)->ArgNames({"level", "sequences"})->ArgsProduct({{kAvx2, kAvx512}, {1, 16}});
 
 }  // namespace
 }  // namespace choral::kernels

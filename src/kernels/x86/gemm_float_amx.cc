@@ -173,7 +173,7 @@ struct alignas(64) Probe {
 };
 
 bool probe_tile_unit() {
-  if (machine_cpu_level() < CpuLevel::kAmx) return false;
+  if (!machine_has(CpuLevel::kAmx)) return false;
   const auto probe = std::make_unique<Probe>();
   return std::all_of(std::begin(kProbeRanges), std::end(kProbeRanges), [&](ProbeRange range) { return probe->run(range); });
 }

@@ -177,7 +177,7 @@ TEST_F(TileUnitForms, LeaveTheThreadsRoundingAsItWas) {
 }
 
 // A level without code for it, or a unit that fails the probe, is told by the kernel's name.
-TEST(TileUnit, ProbeNeedsTheMachine) { EXPECT_TRUE(machine_cpu_level() >= CpuLevel::kAmx || !tile_unit_is_exact()); }
+TEST(TileUnit, ProbeNeedsTheMachine) { EXPECT_TRUE(machine_has(CpuLevel::kAmx) || !tile_unit_is_exact()); }
 
 }  // namespace
 }  // namespace choral::kernels

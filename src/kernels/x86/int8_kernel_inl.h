@@ -1,7 +1,7 @@
 // The int8 micro-kernels of gemm/int8/int8_kernels.h, written once over `Simd`, which the including .cc defines for its
 // instruction set together with CHORAL_INT8_TARGET (a function target attribute) and CHORAL_SIMD (that and always_inline).
-// Included once by each of int8_avx2.cc, int8_avx512.cc, int8_vnni.cc inside their own unnamed namespace. Nothing here is a
-// lambda: lambdas do not inherit target attributes. No include guard: see above.
+// Included once by each of int8_avx2.cc, int8_avxvnni_inl.h, int8_avx512.cc, int8_vnni.cc inside their own unnamed namespace.
+// Nothing here is a lambda: lambdas do not inherit target attributes. No include guard: see above.
 
 #define CHORAL_INT8_UNROLL _Pragma("GCC unroll 16")
 

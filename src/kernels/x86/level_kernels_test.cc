@@ -15,6 +15,7 @@ struct Names {
 };
 constexpr Names kNames[] = {
     {CpuLevel::kAvx2, "avx2 fma", "avx2 vpmaddubsw", "avx2 vpmaddwd", "avx2 vpmaddwd"},
+    {CpuLevel::kAvxVnni, "avx2 fma", "avx vnni", "avx vnni", "avx vnni"},
     {CpuLevel::kAvx512, "avx512 fma", "avx512 vpmaddubsw", "avx512 vpmaddwd", "avx512 vpmaddwd"},
     {CpuLevel::kVnni, "avx512 fma", "avx512 vnni", "avx512 vnni", "avx512 vnni"},
     {CpuLevel::kAmx, "avx512 fma", "avx512 vnni", "avx512 vnni", "amx tiles, avx512 vnni"},

@@ -4,6 +4,7 @@
 #include "kernels/x86/intrinsics.h"
 
 #define CHORAL_AVX2 __attribute__((target("avx2,fma")))
+#define CHORAL_AVXVNNI __attribute__((target("avx2,fma,avxvnni")))
 #define CHORAL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,fma")))
 #define CHORAL_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vnni,fma")))
 #define CHORAL_UNROLL _Pragma("GCC unroll 16")
@@ -110,6 +111,21 @@ CHORAL_AVX2 double int8_avx2(int64_t steps) {
   return static_cast<double>(steps) * 6 * 32 * 2;
 }
 
+CHORAL_AVXVNNI double int8_avxvnni(int64_t steps) {
+  __m256i acc[kChains];
+  CHORAL_UNROLL
+  for (int c = 0; c < kChains; ++c) acc[c] = _mm256_setzero_si256();
+  const __m256i a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5);
+  for (int64_t i = 0; i < steps; ++i) {
+    CHORAL_UNROLL
+    for (int c = 0; c < kChains; ++c) {
+      acc[c] = _mm256_dpbusd_avx_epi32(acc[c], a, b);
+      asm volatile("" : "+x"(acc[c]));
+    }
+  }
+  return static_cast<double>(steps) * kChains * 32 * 2;
+}
+
 CHORAL_AVX512 double int8_avx512(int64_t steps) {
   __m512i acc[6];
   CHORAL_UNROLL
@@ -145,11 +161,10 @@ CHORAL_VNNI double int8_vnni(int64_t steps) {
 }  // namespace
 
 const PeakLoops& peak_loops(CpuLevel level) {
-  static const PeakLoops kLoops[] = {{base_readers(), fma_base, int8_base, nullptr},
-                                     {base_readers(), fma_avx2, int8_avx2, nullptr},
-                                     {kAvx512Readers, fma_avx512, int8_avx512, nullptr},
-                                     {kAvx512Readers, fma_avx512, int8_vnni, nullptr},
-                                     {kAvx512Readers, fma_avx512, int8_vnni, burn_amx_bf16}};
+  static const PeakLoops kLoops[] = {
+      {base_readers(), fma_base, int8_base, nullptr},    {base_readers(), fma_avx2, int8_avx2, nullptr},
+      {base_readers(), fma_avx2, int8_avxvnni, nullptr}, {kAvx512Readers, fma_avx512, int8_avx512, nullptr},
+      {kAvx512Readers, fma_avx512, int8_vnni, nullptr},  {kAvx512Readers, fma_avx512, int8_vnni, burn_amx_bf16}};
   return kLoops[static_cast<int>(level)];
 }
 

@@ -1,7 +1,7 @@
 // The quantised GEMM's kernels, written once over `Simd`, which the including .cc defines for its instruction set together
 // with CHORAL_QUANT_TARGET (a function target attribute) and CHORAL_SIMD (that and always_inline). Included once by each of
-// quant_avx2.cc, quant_avx512.cc, quant_vnni.cc inside their own unnamed namespace. Nothing here is a lambda: lambdas do not
-// inherit target attributes.
+// quant_avx2.cc, quant_avxvnni_inl.h, quant_avx512.cc, quant_vnni.cc inside their own unnamed namespace. Nothing here is a
+// lambda: lambdas do not inherit target attributes.
 //
 // One block of one tile: for each scale of the block, kSteps steps of   sum[row][vector] += weights(step) . x(row, step)
 // in exact int32, then  f = fma(float(sum), d * s_x, f);  at the end, for types with a minimum,  f = fma(min, sum_x, f).

@@ -53,7 +53,7 @@ struct Int8Kernels {
   bool widened;           // reads rows of int16
   int tile_rows;          // of a tile among several
   int direct_rows;        // most rows of a micro-kernel: so many need no second tile and read each weight once
-  int block_k;  // k of the weights that all row tiles go over in turn: those of panels_for() panels stay in L1; 128 · 2^i
+  int block_k;  // k of the weights that all row tiles go over in turn: those of panels_for() panels stay near; 128 · 2^i
   int (*panels_for)(int rows);               // most panels of a micro-kernel with so many rows: 1, 2 or 4
   Int8Micro (*micro)(int rows, int panels);  // panels: panels_for(rows) or a smaller power of two
 };
@@ -63,6 +63,7 @@ const Int8Kernels& int8_kernels(CpuLevel level, int64_t rows);
 const Int8Kernels& base_int8_kernels();
 namespace x86 {
 const Int8Kernels& avx2_int8_kernels();
+const Int8Kernels& avxvnni_int8_kernels();
 const Int8Kernels& avx512_int8_kernels();
 const Int8Kernels& vnni_int8_kernels();
 const Int8Kernels& amx_int8_kernels();
