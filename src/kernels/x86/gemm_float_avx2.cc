@@ -24,6 +24,7 @@ constexpr int kMaxInPlaceTiles = 6;  // so few tiles lose more by the floats' pl
 struct Simd {
   using Floats = __m256;
   static constexpr int kVectors = 2;
+  static constexpr int kRegisters = 16;
 
   static CHORAL_INLINE Floats zero() { return _mm256_setzero_ps(); }
   static CHORAL_INLINE Floats load(const float* p) { return _mm256_load_ps(p); }

@@ -23,6 +23,7 @@ constexpr int kMaxInPlaceTiles = 4;  // so few tiles lose more by the floats' pl
 struct Simd {
   using Floats = __m512;
   static constexpr int kVectors = 1;
+  static constexpr int kRegisters = 32;
 
   static CHORAL_INLINE Floats zero() { return _mm512_setzero_ps(); }
   static CHORAL_INLINE Floats load(const float* p) { return _mm512_load_ps(p); }

@@ -48,9 +48,43 @@ struct WeightPlace {
   const float* scales;
 };
 
-// V vectors: kVectors for each panel.
-template <int R, int V>
-CHORAL_INLINE void multiply_add(Floats (&acc)[R][V], const float* x, const Floats (&w)[V]) {
+// Weights of k, or of k + 1, of vector v: kVectors for each panel.
+template <class Pair, bool kOdd>
+CHORAL_INLINE Floats load_weights(const WeightPlace& from, int v) {
+  const int64_t panel = v / kVectors * from.stride;
+  const Floats weights = kOdd ? Pair::odd(from.w + panel, v % kVectors) : Pair::even(from.w + panel, v % kVectors);
+  if constexpr (!Pair::kScaled) return weights;
+  const auto* scales = reinterpret_cast<const float*>(reinterpret_cast<const std::byte*>(from.scales) + panel);
+  return Simd::mul(weights, Simd::load(scales + v % kVectors * kLanes));
+}
+
+// One k of V vectors, stored `at` floats into the wide panels where the kernel widens.
+template <class Pair, bool kOdd, bool kWidens, int R, int V>
+CHORAL_INLINE void one_k(Floats (&acc)[R][V], const float* x, const WeightPlace& from, float* wide, int64_t wide_stride,
+                         int64_t at) {
+  // Where sums, the weights of a k and an x don't fit the registers, each vector's weights live for its multiplies only. A sum is
+  // kept in its register: g++ 12 would widen all weights first and spill sums, which halves the speed.
+  if constexpr (R * V + V + 1 > Simd::kRegisters) {
+    static_assert(!kWidens, "tiles fit the registers");
+    Floats b[R];
+    CHORAL_UNROLL
+    for (int r = 0; r < R; ++r) b[r] = Simd::broadcast(x + r * kXChunk);
+    CHORAL_UNROLL
+    for (int v = 0; v < V; ++v) {
+      const Floats w = load_weights<Pair, kOdd>(from, v);
+      CHORAL_UNROLL
+      for (int r = 0; r < R; ++r) {
+        acc[r][v] = Simd::fma(b[r], w, acc[r][v]);
+        asm("" : "+x"(acc[r][v]));
+      }
+    }
+    return;
+  }
+  Floats w[V];
+  CHORAL_UNROLL
+  for (int v = 0; v < V; ++v) w[v] = load_weights<Pair, kOdd>(from, v);
+  CHORAL_UNROLL
+  for (int v = 0; kWidens && v < V; ++v) Simd::store(wide + at + v / kVectors * wide_stride + v % kVectors * kLanes, w[v]);
   CHORAL_UNROLL
   for (int r = 0; r < R; ++r) {
     const Floats b = Simd::broadcast(x + r * kXChunk);
@@ -59,43 +93,12 @@ CHORAL_INLINE void multiply_add(Floats (&acc)[R][V], const float* x, const Float
   }
 }
 
-// One k of V vectors, stored `at` floats into the wide panels where the kernel widens.
-template <bool kWidens, int R, int V>
-CHORAL_INLINE void one_k(Floats (&acc)[R][V], const float* x, const Floats (&w)[V], float* wide, int64_t wide_stride,
-                         int64_t at) {
-  CHORAL_UNROLL
-  for (int v = 0; kWidens && v < V; ++v) Simd::store(wide + at + v / kVectors * wide_stride + v % kVectors * kLanes, w[v]);
-  multiply_add<R, V>(acc, x, w);
-}
-
-template <class Pair>
-CHORAL_INLINE Floats scaled(Floats weights, const WeightPlace& from, int v) {
-  if constexpr (!Pair::kScaled) return weights;
-  const auto* scales =
-      reinterpret_cast<const float*>(reinterpret_cast<const std::byte*>(from.scales) + v / kVectors * from.stride);
-  return Simd::mul(weights, Simd::load(scales + v % kVectors * kLanes));
-}
-
-template <class Pair, int V>
-CHORAL_INLINE void load_even(Floats (&to)[V], const WeightPlace& from) {
-  CHORAL_UNROLL
-  for (int v = 0; v < V; ++v) to[v] = scaled<Pair>(Pair::even(from.w + v / kVectors * from.stride, v % kVectors), from, v);
-}
-template <class Pair, int V>
-CHORAL_INLINE void load_odd(Floats (&to)[V], const WeightPlace& from) {
-  CHORAL_UNROLL
-  for (int v = 0; v < V; ++v) to[v] = scaled<Pair>(Pair::odd(from.w + v / kVectors * from.stride, v % kVectors), from, v);
-}
-
 // Two k: even and odd weights of V vectors, x and x + 1, and a pair of each panel fetched ahead.
 template <class Pair, bool kWidens, int R, int V>
 CHORAL_INLINE void step(Floats (&acc)[R][V], const float* x, const WeightPlace& from, const std::byte* ahead,
                         int64_t ahead_stride, float* wide, int64_t wide_stride, int64_t at) {
-  Floats weights[V];
-  load_even<Pair, V>(weights, from);
-  one_k<kWidens, R, V>(acc, x, weights, wide, wide_stride, at);
-  load_odd<Pair, V>(weights, from);
-  one_k<kWidens, R, V>(acc, x + 1, weights, wide, wide_stride, at + kPanelRows);
+  one_k<Pair, false, kWidens, R, V>(acc, x, from, wide, wide_stride, at);
+  one_k<Pair, true, kWidens, R, V>(acc, x + 1, from, wide, wide_stride, at + kPanelRows);
   CHORAL_UNROLL
   for (int p = 0; p < V / kVectors; ++p) {
     _mm_prefetch(ahead + p * ahead_stride, _MM_HINT_T0);
@@ -147,9 +150,7 @@ CHORAL_TARGET void micro(const MicroArgs& args) {
       step<Pair, kWidens, R, V>(acc, x + i, {w, stride, scales}, ahead, ahead_stride, wide, wide_stride, i * kPanelRows);
     }
     if (left % 2 != 0) {
-      Floats weights[V];
-      load_even<Pair, V>(weights, {w, stride, scales});
-      one_k<kWidens, R, V>(acc, x + left - 1, weights, wide, wide_stride, (left - 1) * kPanelRows);
+      one_k<Pair, false, kWidens, R, V>(acc, x + left - 1, {w, stride, scales}, wide, wide_stride, (left - 1) * kPanelRows);
     }
   }
   CHORAL_UNROLL
