@@ -14,12 +14,12 @@
  *
  * Memory. What a plug-in hands out stays its own and valid until the named release call; strings and tables of choral_plugin stay
  * valid as long as the library is loaded, and the host never unloads it by itself. Device pointers are linear: the host adds
- * offsets to them but never reads through one unless the probe said host_accessible.
+ * offsets to them but never reads or writes through one unless the probe said host_accessible.
  *
  * Threads. query, probe and open_device are called by one thread. All calls on one device come from one thread at a time, not
  * always the same one; read_row apart, and copies of one more thread where the plug-in takes them (copies_beside). Work is queued
- * on the stream given and may run later; the host waits with stream_synchronize or an event before it reads a result. Host memory
- * given to a call is only valid during the call: a queue must copy it.
+ * on the stream given and may run later; the host waits with stream_synchronize before it reads a result. Host memory given to a
+ * call is only valid during the call: a queue must copy it.
  *
  * docs/plugins.md explains each part with an example; plugins/ref_device is a whole device against this header alone. */
 #ifndef CHORAL_PLUGIN_H
@@ -31,8 +31,8 @@
 extern "C" {
 #endif
 
-#define CHORAL_ABI_MAJOR 1
-#define CHORAL_ABI_MINOR 8
+#define CHORAL_ABI_MAJOR 2
+#define CHORAL_ABI_MINOR 0
 
 #if defined(__GNUC__)
 #define CHORAL_PLUGIN_EXPORT __attribute__((visibility("default")))
@@ -51,9 +51,8 @@ typedef struct choral_header {
 
 typedef struct choral_status choral_status; /* the host's */
 typedef struct choral_pool choral_pool;     /* the host's threads */
-typedef struct choral_device choral_device; /* the plug-in's, as are the next three */
+typedef struct choral_device choral_device; /* the plug-in's, as are the next two */
 typedef struct choral_stream choral_stream;
-typedef struct choral_event choral_event;
 typedef struct choral_packed choral_packed; /* a weight in the device's own layout */
 
 /* Codes of host->status_create. */
@@ -74,9 +73,7 @@ typedef struct choral_packed choral_packed; /* a weight in the device's own layo
 #define CHORAL_F16 1
 #define CHORAL_BF16 2
 #define CHORAL_I8 4
-#define CHORAL_I32 7
-#define CHORAL_I64 8
-#define CHORAL_E4M3 10 /* 8-bit float, from minor 1 on */
+#define CHORAL_E4M3 10 /* 8-bit float */
 #define CHORAL_Q8_0 12 /* GGUF's blocks, as files have them */
 #define CHORAL_Q4_0 13
 #define CHORAL_Q4_1 14
@@ -85,14 +82,14 @@ typedef struct choral_packed choral_packed; /* a weight in the device's own layo
 #define CHORAL_Q4_K 17
 #define CHORAL_Q5_K 18
 #define CHORAL_Q6_K 19
-#define CHORAL_Q2_K 20 /* this and what follows: from minor 1 on */
+#define CHORAL_Q2_K 20
 #define CHORAL_Q3_K 21
 #define CHORAL_IQ4_NL 22
 #define CHORAL_IQ4_XS 23
 #define CHORAL_TQ1_0 24
 #define CHORAL_TQ2_0 25
 #define CHORAL_MXFP4 26
-#define CHORAL_IQ1_S 28 /* this and what follows: from minor 8 on */
+#define CHORAL_IQ1_S 28
 #define CHORAL_IQ1_M 29
 #define CHORAL_IQ2_XXS 30
 #define CHORAL_IQ2_XS 31
@@ -109,12 +106,14 @@ typedef struct choral_host {
   /* Host memory; null when there is none. The alignment is a power of two. No bytes are memory that can be released, too. */
   void* (*allocate)(uint64_t size_bytes, uint64_t alignment);
   void (*release)(void* memory); /* null is fine */
-  /* message: what, where, what to do; of more than 4,095 bytes the rest is cut. Never null. */
+  /* message: what, where, what to do; of more than 4,095 bytes the rest is cut, and "…" says so. Never null. */
   choral_status* (*status_create)(int32_t code, const char* message);
-  /* Calls body for parts of [0, count), of at least `grain` but the last one, on the host's compute threads, and waits. A null
-   * pool, or one that is at work (for another thread, or because this is called by a body), runs all in the calling thread. */
-  void (*parallel_for)(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context);
-  int64_t (*clock_ns)(void); /* monotonic */
+  void (*status_release)(choral_status*); /* of one that is not handed on; null is fine */
+  /* Calls body for parts of [0, count), of at least `grain` but the last one, on the host's compute threads, and waits. For use
+   * within a call of the host's on the device whose pool it is, read_row apart: on the thread that was called, or on one that the
+   * call waits for. Where no such call is under way body is not called, and the status says so. A pool that is at work (for
+   * another thread, or because this is called by a body) leaves all to the calling thread. */
+  choral_status* (*parallel_for)(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context);
 } choral_host;
 
 /* ---- Choosing a device. --------------------------------------------------------------------------------------------------- */
@@ -125,10 +124,12 @@ typedef struct choral_host {
 /* Made by the host, filled by probe(). Probing has no side effect that outlives it. */
 typedef struct choral_probe {
   choral_header header;
-  int32_t device_count; /* 0: nothing usable here, and `reason` says why */
-  int32_t score;        /* the highest one of all plug-ins wins when the user names none; the CPU has none */
-  uint64_t memory_bytes;
-  int32_t host_accessible; /* not 0: the host may read and write device memory directly */
+  int32_t device_count;  /* 0: nothing usable here, and `reason` says why */
+  int32_t score;         /* the highest one of all plug-ins wins when the user names none; the CPU has none */
+  uint64_t memory_bytes; /* of the first device; 0: not said */
+  /* Not 0: the host reads and writes what `allocate` gives through the same pointers. It does so while nothing is queued on the
+   * stream of its steps, and touches nothing of what copies beside them write. */
+  int32_t host_accessible;
   int32_t reserved;
   char device_name[CHORAL_NAME_SIZE]; /* "NVIDIA H200" */
   char reason[CHORAL_REASON_SIZE];
@@ -149,14 +150,14 @@ typedef struct choral_config {
   char scheduler[CHORAL_NAME_SIZE];         /* rw; "fcfs" or "priority" */
   char attention_backend[CHORAL_NAME_SIZE]; /* rw; "auto", "device" or "host" */
   char custom_ops[CHORAL_REASON_SIZE];      /* rw; "all", "none", "all,-rms_norm", … */
-  char quantization[CHORAL_NAME_SIZE];      /* rw; "auto" or a name of --quantization. Minor 2 */
+  char quantization[CHORAL_NAME_SIZE];      /* rw; "auto" or a name of --quantization */
 } choral_config;
 
 typedef struct choral_device_config {
   choral_header header;
   int32_t index; /* of the device_count devices */
   int32_t reserved;
-  choral_pool* pool; /* the compute threads of this worker */
+  choral_pool* pool; /* the compute threads of this worker; until close_device returns */
 } choral_device_config;
 
 /* ---- Memory and order. ---------------------------------------------------------------------------------------------------- */
@@ -181,24 +182,19 @@ typedef struct choral_copy {
 
 typedef struct choral_memory_api {
   choral_header header;
-  /* 64-byte aligned, zero-filled. The host asks for 1 byte at least. */
+  /* 64-byte aligned, zero-filled. No bytes are memory of its own that can be released, too. */
   choral_status* (*allocate)(choral_device*, uint64_t size_bytes, void** memory);
   void (*release)(choral_device*, void* memory); /* waits for work that uses it */
   choral_status* (*copy)(choral_device*, choral_stream*, const choral_copy*);
   choral_status* (*stream_create)(choral_device*, choral_stream** stream);
   void (*stream_destroy)(choral_device*, choral_stream*);
   choral_status* (*stream_synchronize)(choral_device*, choral_stream*); /* errors of queued work come out here */
-  /* Events are optional: all four or none. */
-  choral_status* (*event_create)(choral_device*, choral_event** event);
-  void (*event_destroy)(choral_device*, choral_event*);
-  choral_status* (*event_record)(choral_device*, choral_stream*, choral_event*);
-  choral_status* (*event_wait)(choral_device*, choral_stream*, choral_event*); /* the stream goes on after the event */
   /* What can be allocated now, and what there is in all. The host decides by it how large the cache is, and whether weights fit.
-   * Null: the host goes by its own memory, as where both are one. Minor 4 */
+   * Null: the host goes by its own memory, as where both are one. */
   choral_status* (*capacity)(choral_device*, uint64_t* free_bytes, uint64_t* total_bytes);
   /* Not 0: one more thread may call, beside everything else, `copy` to the device and stream_synchronize on a stream that no
    * other thread uses. The copy is complete once stream_synchronize has returned. Until then no operator is given it, though its
-   * neighbours in the same allocation may be. 0: the host copies adapters between steps. Minor 6 */
+   * neighbours in the same allocation may be. 0: the host copies adapters between steps. */
   int32_t copies_beside;
   int32_t reserved;
 } choral_memory_api;
@@ -217,7 +213,7 @@ typedef struct choral_weight_part {
 #define CHORAL_X_FULL 0        /* with at least 16 bits of significand */
 #define CHORAL_X_INT8_BLOCKS 1 /* as int8 with a scale for each row and 32 columns: max|x| / 127, rint, ties to even */
 #define CHORAL_X_INT8_ROWS 2   /* as int8 with a scale for each row, or a fixed one for all rows */
-#define CHORAL_X_16 3          /* rounded once to 16 bits, nearest even: f16 for f16 weights, else bf16. Minor 6 */
+#define CHORAL_X_16 3          /* rounded once to 16 bits, nearest even: f16 for f16 weights, else bf16 */
 
 /* What an integer of W stands for. */
 #define CHORAL_LINEAR 0 /* itself */
@@ -225,18 +221,17 @@ typedef struct choral_weight_part {
 
 /* W [rows of all parts, cols]; parts are stacked. Stored elements are `stored_dtype`; the device computes as if they were rounded
  * to `dtype` first (equal for block types, i8 and e4m3). Read during the call only.
- * From minor 1 on: weights with scales, which are i8, one integer a byte, or e4m3. Without them scale_count is 0 and of the rest
- * `activations` alone means something: for block types, how x meets them. From minor 6 on any weight but one of `dtype` f32 may
- * ask for CHORAL_X_16; for f16 a row of x may be multiplied by a power of two before it is rounded, and its sums divided by it.
- * CHORAL_UNSUPPORTED to such a weight has the host ask again, with CHORAL_X_FULL.
- *   w[i, j] = scale[i, j / group_size] · (q[i, j] − zero[i, j / group_size])      q by its codebook
- * Column j of W is multiplied by column k_order[j] of x, or j where there is none; read_row gives it at that place.
- * The product of CHORAL_X_INT8_ROWS. Each row of x becomes int8 q with a scale s: without a fixed one s = max|x| / 127 and
- * q = rint(x / s), clamped to ±127; a row with s = 0 is all 0. With one q = rint(x / input_scale) + input_offset, clamped to −128
- * and 127, and s = 1; `scales` then are those of the product, input_scale times W's. Divisions are of floats, rint is to even,
- * and a row with a NaN or an infinity has q = 0 and s = NaN. The sum of each group is one of integers, Σ (q − input_offset) · w,
- * and exact; acc = fma((float)sum, scale, acc) from 0 over groups in order, and y = acc · s. With 8 bits and no zeros these are
- * the host's bits. e4m3 weights meet x as it is. */
+ * A weight with scales is i8, one integer a byte, or e4m3. Without them scale_count is 0 and of the rest `activations` alone
+ * means something: for block types, how x meets them. Any weight but one of `dtype` f32 may ask for CHORAL_X_16; for f16 a row of
+ * x may be multiplied by a power of two before it is rounded, and its sums divided by it. CHORAL_UNSUPPORTED to such a weight has
+ * the host ask again, with CHORAL_X_FULL. w[i, j] = scale[i, j / group_size] · (q[i, j] − zero[i, j / group_size])      q by its
+ * codebook Column j of W is multiplied by column k_order[j] of x, or j where there is none; read_row gives it at that place. The
+ * product of CHORAL_X_INT8_ROWS. Each row of x becomes int8 q with a scale s: without a fixed one s = max|x| / 127 and q = rint(x
+ * / s), clamped to ±127; a row with s = 0 is all 0. With one q = rint(x / input_scale) + input_offset, clamped to −128 and 127,
+ * and s = 1; `scales` then are those of the product, input_scale times W's. Divisions are of floats, rint is to even, and a row
+ * with a NaN or an infinity has q = 0 and s = NaN. The sum of each group is one of integers, Σ (q − input_offset) · w, and exact;
+ * acc = fma((float)sum, scale, acc) from 0 over groups in order, and y = acc · s. With 8 bits and no zeros these are the host's
+ * bits. e4m3 weights meet x as it is. */
 typedef struct choral_weight {
   choral_header header;
   int32_t stored_dtype;
@@ -302,10 +297,8 @@ typedef struct choral_op_query {
   choral_header header;
   const char* name;
   int32_t version;
-  int32_t weight_dtype; /* of matmul and gather_rows */
-  int32_t kv_dtype;     /* of operators on the cache */
-  int32_t reserved;
-  int64_t rows; /* 1 for decode, larger for prefill; 0: any */
+  int32_t kv_dtype; /* of operators on the cache */
+  int64_t rows;     /* 1 for decode, larger for prefill */
 } choral_op_query;
 
 typedef struct choral_support {
@@ -349,7 +342,7 @@ typedef struct choral_patch {
   const char* reason;
 } choral_patch;
 
-/* What the device gives at most, measured with nothing else queued; 0: none of that. A multiply-add is two. Minor 5 */
+/* What the device gives at most, measured with nothing else queued; 0: none of that. A multiply-add is two. */
 typedef struct choral_peaks {
   choral_header header;
   double read_bytes_per_s; /* of its memory, much more of it than its caches hold */
@@ -388,7 +381,7 @@ typedef struct choral_plugin {
   int64_t worker_count;
   const choral_patch* patches;
   int64_t patch_count;
-  choral_status* (*measure_peaks)(choral_device*, choral_stream*, choral_peaks*); /* null: it states none. Minor 5 */
+  choral_status* (*measure_peaks)(choral_device*, choral_stream*, choral_peaks*); /* null: it states none */
 } choral_plugin;
 
 /* The one exported symbol. `host` outlives the library. Null when this plug-in cannot work with such a host at all. */

@@ -29,9 +29,8 @@ typedef struct choral_vector {
 /* One layer's share of the paged cache: blocks of 32 tokens. Elements are `dtype`, f32, f16 or bf16. The host sizes keys as
  * [blocks][kv_heads · head_dim · 32] and values as [blocks][kv_heads · round_up(v_head_dim, 16) · 32]; the order within a block
  * is the device's own business. A device has the cache when it serves both write_kv and paged_attention; else the host keeps it
- * and runs them, rope_write_kv included. From minor 3 on `values` may be null: a token's value is the first v_head_dim elements
- * of its key, and v of write_kv is empty. To a plug-in of an earlier minor the host gives no such cache, and to none one of int8.
- */
+ * and runs them, rope_write_kv included. `values` may be null: a token's value is the first v_head_dim elements of its key, and v
+ * of write_kv is empty. The host gives none of int8. */
 typedef struct choral_kv_cache {
   void* keys;
   void* values; /* null: values lie in the keys */
@@ -87,7 +86,7 @@ typedef struct choral_unary_args {
   choral_matrix y;
 } choral_unary_args;
 
-/* "swigluoai_and_mul" 1: x is gate, up, gate, …; g = min(gate, limit), y = (clamp(up, ±limit) + 1)·g·sigmoid(alpha·g). Minor 4 */
+/* "swigluoai_and_mul" 1: x is gate, up, gate, …; g = min(gate, limit), y = (clamp(up, ±limit) + 1)·g·sigmoid(alpha·g). */
 typedef struct choral_swigluoai_args {
   choral_header header;
   choral_matrix x; /* [m, 2·n] */
@@ -96,7 +95,7 @@ typedef struct choral_swigluoai_args {
   float limit;
 } choral_swigluoai_args;
 
-/* "scale" 1: y = factor·y. Minor 4 */
+/* "scale" 1: y = factor·y. */
 typedef struct choral_scale_args {
   choral_header header;
   choral_matrix y;
@@ -104,7 +103,7 @@ typedef struct choral_scale_args {
   int32_t reserved;
 } choral_scale_args;
 
-/* "add_bias" 1: every row of y += bias. Minor 7 */
+/* "add_bias" 1: every row of y += bias. */
 typedef struct choral_bias_args {
   choral_header header;
   choral_matrix y;
@@ -112,7 +111,7 @@ typedef struct choral_bias_args {
 } choral_bias_args;
 
 /* "grouped_matmul" 1, a fused operator: the matmul of each product, of which none reads what another writes. `products` is host
- * memory, read during the call; x.rows of a product may be any number from 1 on. Minor 4 */
+ * memory, read during the call; x.rows of a product may be any number from 1 on. */
 typedef struct choral_grouped_matmul_args {
   choral_header header;
   const choral_matmul_args* products;
@@ -120,7 +119,7 @@ typedef struct choral_grouped_matmul_args {
 } choral_grouped_matmul_args;
 
 /* "moe_combine" 1: y row t = Σ_s weights[t, s]·(row places[t · slots + s] of x) (+ y row t, where `add` is not 0), added up over
- * s in order; slots is weights.cols. Minor 4 */
+ * s in order; slots is weights.cols. */
 typedef struct choral_moe_combine_args {
   choral_header header;
   choral_matrix x;       /* [any, cols] */
@@ -133,8 +132,7 @@ typedef struct choral_moe_combine_args {
 
 /* "rms_norm" 1: y = x·rsqrt(mean(x²) + eps)·weight, row by row; x and y may be the same.
  * "rms_norm_heads" 1: the same for each run of weight.size columns. "add_rms_norm" 1: residual += x first, then y of the
- * residual. "add_rms_norm_bias" 1 (minor 7): the same and y += bias. Only these two read `residual`, only the last reads `bias`.
- */
+ * residual. "add_rms_norm_bias" 1: the same and y += bias. Only these two read `residual`, only the last reads `bias`. */
 typedef struct choral_rms_norm_args {
   choral_header header;
   choral_matrix x;
@@ -143,7 +141,7 @@ typedef struct choral_rms_norm_args {
   choral_vector weight;
   float eps;
   int32_t reserved;
-  choral_vector bias; /* [x.cols]; minor 7 */
+  choral_vector bias; /* [x.cols] */
 } choral_rms_norm_args;
 
 /* cos and sin of positions [0, max_positions): row p is cos [rotary_dim / 2], then sin [rotary_dim / 2]. Pairs are
@@ -233,7 +231,7 @@ typedef struct choral_lora_args {
   int64_t slice_begin;
   float scaling;
   int32_t add;
-  const int32_t* ranks; /* [stack.slots], each at most the stack's rank; or null: nothing is said. Minor 5 */
+  const int32_t* ranks; /* [stack.slots], each at most the stack's rank; or null: nothing is said. */
 } choral_lora_args;
 
 /* One projection of those that lora_shrink and lora_expand take together. */
@@ -250,7 +248,7 @@ typedef struct choral_lora_slice {
  * expands of those that share y. For each slice middle = scaling · x·Aᵀ, or y = middle·Bᵀ (+ y, where `add` is not 0), by the
  * rules of the operators on stacks. Rows are named as for bgmv_ where `starts` is null, else as for sgmv_; a row has the same
  * slot in all slices, whose stacks have one dtype. No slice writes what another reads or writes, and its bits do not depend on
- * the others. Minor 6 */
+ * the others. */
 typedef struct choral_lora_slices_args {
   choral_header header;
   choral_matrix x;        /* [rows, in], of a shrink */
@@ -266,7 +264,7 @@ typedef struct choral_lora_slices_args {
   choral_lora_slice slices[CHORAL_LORA_SLICES];
 } choral_lora_slices_args;
 
-/* "soft_cap" 1: y = cap·tanh(y / cap), cap > 0. NaN stays NaN. Minor 6 */
+/* "soft_cap" 1: y = cap·tanh(y / cap), cap > 0. NaN stays NaN. */
 typedef struct choral_soft_cap_args {
   choral_header header;
   choral_matrix y;
@@ -274,7 +272,7 @@ typedef struct choral_soft_cap_args {
   int32_t reserved;
 } choral_soft_cap_args;
 
-/* What is done to the logit of a token, in the order of the fields. Minor 6, as all of "sample". */
+/* What is done to the logit of a token, in the order of the fields. */
 typedef struct choral_logit_edit {
   int32_t token;    /* within the row's vocabulary */
   float bias;       /* added; −inf: the token is removed, whatever its logit */

@@ -30,10 +30,6 @@ struct choral_stream {
   explicit choral_stream(cudaStream_t given) : handle(given), staging(given) {}
 };
 
-struct choral_event {
-  cudaEvent_t handle;
-};
-
 struct choral_device {
   int ordinal = 0;
   int sm_count = 0;
@@ -92,10 +88,6 @@ void close_device(choral_device* device);
 choral_status* stream_create(choral_device* device, choral_stream** stream);
 void stream_destroy(choral_device* device, choral_stream* stream);
 choral_status* stream_synchronize(choral_device* device, choral_stream* stream);
-choral_status* event_create(choral_device* device, choral_event** event);
-void event_destroy(choral_device* device, choral_event* event);
-choral_status* event_record(choral_device* device, choral_stream* stream, choral_event* event);
-choral_status* event_wait(choral_device* device, choral_stream* stream, choral_event* event);
 
 // copies.cc
 choral_status* copy(choral_device* device, choral_stream* stream, const choral_copy* what);

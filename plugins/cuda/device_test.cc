@@ -129,30 +129,6 @@ TEST_F(DeviceTest, CopiesOfNothingAreFineAndBadOnesAreRefused) {
   EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, memory, 64, host.data(), 64, 64, 1).code, 0) << "a refusal changes nothing";
 }
 
-// y += x on two streams, one after the other by an event.
-TEST_F(DeviceTest, StreamsWaitForEachOthersEvents) {
-  OpenDevice device;
-  const auto& m = *plugin().memory;
-  choral_stream* other = nullptr;
-  choral_event* event = nullptr;
-  EXPECT_FINE(m.stream_create(device.handle, &other));
-  EXPECT_FINE(m.event_create(device.handle, &event));
-  void* x = device.upload(std::vector<float>(16, 1));
-  void* y = device.allocate(16 * sizeof(float));
-  choral_unary_args args{CHORAL_HEADER(choral_unary_args), matrix(x, 1, 16), matrix(y, 1, 16)};
-  EXPECT_EQ(device.run("add", &args).code, 0);  // y = 1
-  EXPECT_FINE(m.event_record(device.handle, device.stream, event));
-  EXPECT_FINE(m.event_wait(device.handle, other, event));
-  choral_stream* first = std::exchange(device.stream, other);
-  args.x = matrix(y, 1, 16);
-  EXPECT_EQ(device.run("add", &args).code, 0);  // y = 2, if it waited
-  EXPECT_FINE(m.stream_synchronize(device.handle, other));
-  EXPECT_THAT(device.download<float>(y, 16), Each(2.0F));
-  device.stream = first;
-  m.event_destroy(device.handle, event);
-  m.stream_destroy(device.handle, other);
-}
-
 TEST_F(DeviceTest, WhatLiesOnTheDeviceIsCheckedThere) {
   OpenDevice device;
   void* x = device.upload(std::vector<float>(16, 1));

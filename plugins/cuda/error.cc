@@ -9,27 +9,30 @@ const choral_host* host = nullptr;
 
 namespace {
 
-void put_text(char* to, size_t size, const char* format, va_list list) {
-  const int length = std::snprintf(to, size, "%s: ", CHORAL_CUDA_NAME);
-  std::vsnprintf(to + length, size - static_cast<size_t>(length), format, list);
+// More than the host keeps of a text, so that it is the host who cuts one, and says so.
+constexpr size_t kTextBytes = 4200;
+
+void put_text(char (&to)[kTextBytes], const char* format, va_list list) {
+  const int length = std::snprintf(to, kTextBytes, "%s: ", CHORAL_CUDA_NAME);
+  std::vsnprintf(to + length, kTextBytes - static_cast<size_t>(length), format, list);
 }
 
 }  // namespace
 
 choral_status* error(int32_t code, const char* format, ...) {
-  char text[1024];
+  char text[kTextBytes];
   va_list list;
   va_start(list, format);
-  put_text(text, sizeof text, format, list);
+  put_text(text, format, list);
   va_end(list);
   return host->status_create(code, text);
 }
 
 void log(int32_t level, const char* format, ...) {
-  char text[1024];
+  char text[kTextBytes];
   va_list list;
   va_start(list, format);
-  put_text(text, sizeof text, format, list);
+  put_text(text, format, list);
   va_end(list);
   host->log(level, text);
 }

@@ -158,30 +158,6 @@ TEST_F(GraphsTest, CopiesWithinAStepKeepTheirPlace) {
   steps.expect_counts(2, 11);  // the lists of 4 are one and the same
 }
 
-TEST_F(GraphsTest, EventsKeepTheirPlace) {
-  Steps steps;
-  const auto& m = *plugin().memory;
-  choral_event* event = nullptr;
-  choral_stream* other = nullptr;
-  EXPECT_FINE(m.event_create(steps.device.handle, &event));
-  EXPECT_FINE(m.stream_create(steps.device.handle, &other));
-  void* z = steps.device.allocate(kCols * sizeof(float));
-  for (int i = 1; i <= 4; ++i) {
-    EXPECT_FINE(steps.begin());
-    steps.add(5);
-    EXPECT_FINE(m.event_record(steps.device.handle, steps.device.stream, event));
-    EXPECT_FINE(m.event_wait(steps.device.handle, other, event));
-    choral_stream* first = std::exchange(steps.device.stream, other);
-    steps.add(1, steps.y, z);
-    EXPECT_FINE(m.stream_synchronize(steps.device.handle, other));
-    steps.device.stream = first;
-    EXPECT_FINE(steps.end());
-    EXPECT_THAT(steps.values(z), Each(static_cast<float>(5 * i * (i + 1) / 2)));
-  }
-  m.stream_destroy(steps.device.handle, other);
-  m.event_destroy(steps.device.handle, event);
-}
-
 // What a waiting call reads may be given back, and taken by somebody else, as soon as the call has returned.
 TEST_F(GraphsTest, MemoryIsGivenBackAfterWhatWaitsForIt) {
   Steps steps;

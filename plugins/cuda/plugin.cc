@@ -17,10 +17,6 @@ constexpr choral_memory_api kMemory = {CHORAL_HEADER(choral_memory_api),
                                        stream_create,
                                        stream_destroy,
                                        stream_synchronize,
-                                       event_create,
-                                       event_destroy,
-                                       event_record,
-                                       event_wait,
                                        [](choral_device* device, uint64_t* free, uint64_t* total) -> choral_status* {
                                          CUDA_TRY(device->enter("capacity"));
                                          return device->check(device->memory.free_bytes(free, total), "capacity");

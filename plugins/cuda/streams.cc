@@ -1,4 +1,4 @@
-// Streams and events, and what kernels found wrong in device memory, which comes out where a stream is waited for.
+// Streams, and what kernels found wrong in device memory, which comes out where a stream is waited for.
 #include <memory>
 
 #include "device.h"
@@ -78,35 +78,6 @@ choral_status* stream_synchronize(choral_device* device, choral_stream* stream) 
     return nullptr;
   CUDA_TRY(device->check(cudaMemsetAsync(stream->fault, 0, bytes, stream->handle), "stream_synchronize"));
   return error(CHORAL_INVALID_ARGUMENT, "an operator was given %s; its rows were left as they were", text_of_fault(fault));
-}
-
-choral_status* event_create(choral_device* device, choral_event** result) {
-  return without_exceptions("event_create", [&]() -> choral_status* {
-    CUDA_TRY(device->enter("event_create"));
-    cudaEvent_t handle = nullptr;
-    CUDA_TRY(device->check(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming), "event_create"));
-    *result = new choral_event{handle};
-    return nullptr;
-  });
-}
-
-void event_destroy(choral_device* device, choral_event* event) {
-  if (event == nullptr) return;
-  (void)cudaSetDevice(device->ordinal);
-  (void)cudaEventDestroy(event->handle);
-  delete event;
-}
-
-choral_status* event_record(choral_device* device, choral_stream* stream, choral_event* event) {
-  CUDA_TRY(device->enter("event_record"));
-  device->end_list(stream);
-  return device->check(cudaEventRecord(event->handle, stream->handle), "event_record");
-}
-
-choral_status* event_wait(choral_device* device, choral_stream* stream, choral_event* event) {
-  CUDA_TRY(device->enter("event_wait"));
-  device->end_list(stream);
-  return device->check(cudaStreamWaitEvent(stream->handle, event->handle, 0), "event_wait");
 }
 
 }  // namespace choral_cuda

@@ -1,6 +1,6 @@
 #include "test_device.h"
 
-#include <chrono>
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -15,8 +15,9 @@ std::vector<std::string> log_lines;
 
 choral_status* status_create(int32_t code, const char* message) { return new choral_status{{code, message}}; }
 
-void parallel_for(choral_pool*, int64_t count, int64_t grain, choral_range_fn body, void* context) {
+choral_status* parallel_for(choral_pool*, int64_t count, int64_t grain, choral_range_fn body, void* context) {
   for (int64_t begin = 0; begin < count; begin += grain) body(context, begin, std::min(begin + grain, count));
+  return nullptr;
 }
 
 const choral_host kHost = {CHORAL_HEADER(choral_host),
@@ -24,8 +25,8 @@ const choral_host kHost = {CHORAL_HEADER(choral_host),
                            [](uint64_t size_bytes, uint64_t) -> void* { return std::malloc(size_bytes); },
                            [](void* memory) { std::free(memory); },
                            status_create,
-                           parallel_for,
-                           []() -> int64_t { return std::chrono::steady_clock::now().time_since_epoch().count(); }};
+                           [](choral_status* status) { delete status; },
+                           parallel_for};
 
 }  // namespace
 

@@ -55,19 +55,19 @@ void pack_some(void* context, int64_t begin, int64_t end) {
   pack_tiles(job.source, job.plan, job.first + begin, job.first + end, job.to + begin * job.plan.weight.tile_bytes);
 }
 
-// `bytes` of a weight, made by fill(memory).
+// `bytes` of a weight, made by fill(memory) -> choral_status*.
 template <class Fill>
 choral_status* upload(choral_device* device, choral_stream* stream, void* to, int64_t bytes, Fill&& fill) {
   const auto check = [&](cudaError_t error) { return device->check(error, "prepack: upload"); };
   if (bytes > static_cast<int64_t>(Staging::kChunkBytes)) {  // one record of very many columns
     const std::unique_ptr<unsigned char[]> made(new unsigned char[static_cast<size_t>(bytes)]);
-    fill(made.get());
+    CUDA_TRY(fill(made.get()));
     const choral_copy whole{CHORAL_HEADER(choral_copy), CHORAL_HOST_TO_DEVICE, 0, to, bytes, made.get(), bytes, bytes, 1};
     return copy(device, stream, &whole);
   }
   void* staged = nullptr;
   CUDA_TRY(check(stream->staging.take(static_cast<size_t>(bytes), &staged)));
-  fill(static_cast<unsigned char*>(staged));
+  CUDA_TRY(fill(static_cast<unsigned char*>(staged)));
   return check(cudaMemcpyAsync(to, staged, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream->handle));
 }
 
@@ -80,12 +80,15 @@ choral_status* pack(choral_device* device, choral_stream* stream, const choral_w
     const int64_t count = std::min(at_once, plan.row_tiles - tile);
     CUDA_TRY(upload(device, stream, image + tile * tile_bytes, count * tile_bytes, [&](unsigned char* to) {
       PackJob job{source, plan, tile, to};
-      host->parallel_for(device->pool, count, 1, pack_some, &job);
+      return host->parallel_for(device->pool, count, 1, pack_some, &job);
     }));
   }
   const int64_t tail = plan.image_bytes - plan.tail_offset;
   if (tail > 0) {
-    CUDA_TRY(upload(device, stream, image + plan.tail_offset, tail, [&](unsigned char* to) { pack_tail(plan, to); }));
+    CUDA_TRY(upload(device, stream, image + plan.tail_offset, tail, [&](unsigned char* to) -> choral_status* {
+      pack_tail(plan, to);
+      return nullptr;
+    }));
   }
   const std::lock_guard held(device->reading);
   return device->check(cudaEventRecord(device->packed, stream->handle), "prepack");

@@ -37,7 +37,6 @@ static int one_of(const char* name, const char* const* names) {
 }
 
 choral_status* ref_supports_op(choral_device* device, const choral_op_query* theirs, choral_support* answer) {
-  static const char* const of_weights[] = {"matmul", "gather_rows", NULL};
   static const char* const of_cache[] = {"write_kv", "paged_attention", "rope_write_kv", NULL};
   (void)device;
   choral_op_query query;
@@ -48,10 +47,6 @@ choral_status* ref_supports_op(choral_device* device, const choral_op_query* the
   if (query.version != 1) {
     support.verdict = CHORAL_NO;
     snprintf(support.reason, sizeof support.reason, "%s is known in version 1, not in %d", query.name, query.version);
-  } else if (one_of(query.name, of_weights) && !ref_packs(query.weight_dtype)) {
-    support.verdict = CHORAL_NO;
-    snprintf(support.reason, sizeof support.reason, "weights of element type %d are not packed; f32, f16, bf16 and q8_0 are",
-             query.weight_dtype);
   } else if (one_of(query.name, of_cache) && ref_float_bytes(query.kv_dtype) == 0) {
     support.verdict = CHORAL_NO;
     snprintf(support.reason, sizeof support.reason, "the cache holds f32, f16 or bf16, not element type %d", query.kv_dtype);

@@ -9,8 +9,11 @@
 
 const choral_host* ref_host;
 
+/* More than the host keeps of a text, so that it is the host who cuts one, and says so. */
+enum { kTextBytes = 4200 };
+
 choral_status* ref_error(int32_t code, const char* format, ...) {
-  char text[512];
+  char text[kTextBytes];
   int length = snprintf(text, sizeof text, "ref_device: ");
   va_list list;
   va_start(list, format);
@@ -20,7 +23,7 @@ choral_status* ref_error(int32_t code, const char* format, ...) {
 }
 
 void ref_log(int32_t level, const char* format, ...) {
-  char text[512];
+  char text[kTextBytes];
   int length = snprintf(text, sizeof text, "ref_device: ");
   va_list list;
   va_start(list, format);

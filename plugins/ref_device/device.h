@@ -66,6 +66,8 @@ typedef struct ref_faults {
   int company;       /* norms of several rows have another last bit than those of one */
   int32_t lose_rows; /* read_row returns an error */
   int32_t fill;      /* from the op call at the mark on, there is no more memory */
+  int32_t no_empty;  /* no bytes are no memory */
+  int32_t dirty;     /* memory is not cleared */
   int32_t features;  /* features.c */
 } ref_faults;
 extern const ref_faults ref_fault;

@@ -1,12 +1,14 @@
 /* Instead of query.c: the same device with one thing wrong, for the host's tests. Compiled once for each fault with
  * -DREF_FAULT_<name> and -DREF_FAULT_NAME="ref_fault_<name>"; what each does stands beside its #if. */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "device.h"
+#include "queue.h"
 
 /* The device works up to the mark, CHORAL_REF_FAULT_AT or 100, and then … */
 #if defined(REF_FAULT_fails_at_100) /* … one operator call returns an error */
@@ -21,6 +23,10 @@ const ref_faults ref_fault = {.company = 1};
 const ref_faults ref_fault = {.fail_op = 1, .lose_rows = 1};
 #elif defined(REF_FAULT_full_at_100)   /* … there is no more memory */
 const ref_faults ref_fault = {.fill = 1};
+#elif defined(REF_FAULT_no_empty)      /* an allocation of no bytes is null */
+const ref_faults ref_fault = {.no_empty = 1};
+#elif defined(REF_FAULT_dirty)         /* memory is not cleared */
+const ref_faults ref_fault = {.dirty = 1};
 #elif defined(REF_FAULT_features)      /* a feature of arguments is passed over or refused (features.c) */
 const ref_faults ref_fault = {.features = 1};
 #else
@@ -64,6 +70,43 @@ static choral_status* bad_open(const choral_device_config* config, choral_device
   (void)config, (void)device;
   return ref_error(CHORAL_RESOURCE_EXHAUSTED, "the device is in use by another process: this is a fault build");
 }
+#elif defined(REF_FAULT_stray_loop)
+/* A thread that uses the host's threads whenever it likes, until it is refused. What it was told comes out where the stream is
+ * waited for. */
+static pthread_t stray;
+static choral_pool* stray_pool;
+static choral_status* stray_told;
+static int stray_ends;
+static void do_nothing(void* context, int64_t begin, int64_t end) { (void)context, (void)begin, (void)end; }
+static void* loop_anywhere(void* context) {
+  const struct timespec moment = {0, 200000};
+  choral_status* told = NULL;
+  while (told == NULL && !__atomic_load_n(&stray_ends, __ATOMIC_RELAXED)) {
+    nanosleep(&moment, NULL);
+    told = ref_host->parallel_for(stray_pool, 100, 1, do_nothing, NULL);
+  }
+  __atomic_store_n(&stray_told, told, __ATOMIC_RELEASE);
+  return context;
+}
+static choral_status* stray_open(const choral_device_config* theirs, choral_device** device) {
+  choral_status* status = ref_open(theirs, device);
+  if (status != NULL) return status;
+  stray_pool = theirs->pool;
+  stray_ends = 0;
+  if (pthread_create(&stray, NULL, loop_anywhere, NULL) == 0) return NULL;
+  ref_close(*device);
+  return ref_error(CHORAL_RESOURCE_EXHAUSTED, "cannot start a thread");
+}
+static choral_status* stray_synchronize(choral_device* device, choral_stream* stream) {
+  choral_status* told = __atomic_exchange_n(&stray_told, NULL, __ATOMIC_ACQUIRE);
+  return told != NULL ? told : ref_stream_synchronize(device, stream);
+}
+static void stray_close(choral_device* device) {
+  __atomic_store_n(&stray_ends, 1, __ATOMIC_RELAXED);
+  pthread_join(stray, NULL);
+  ref_host->status_release(__atomic_exchange_n(&stray_told, NULL, __ATOMIC_ACQUIRE));
+  ref_close(device);
+}
 #elif defined(REF_FAULT_newer_minor)
 /* From a later minor version: structs are longer than this host knows, elements of tables as well. It must just work. */
 typedef struct newer_op {
@@ -101,16 +144,22 @@ const choral_plugin* choral_plugin_query(const choral_host* host) {
   plugin.name = REF_FAULT_NAME;
 #if defined(REF_FAULT_wrong_version) /* made for another major version */
   plugin.header.abi_major = 99;
-#elif defined(REF_FAULT_older_minor) /* from the first version, whose weights had no scales */
+#elif defined(REF_FAULT_bare)        /* without what is optional of memory */
   static choral_memory_api memory;
   memory = *good->memory;
-  memory.header.struct_size = offsetof(choral_memory_api, capacity);
-  memory.header.abi_minor = plugin.header.abi_minor = 0;
-  plugin.header.struct_size = offsetof(choral_plugin, measure_peaks);
+  memory.capacity = NULL;
+  memory.copies_beside = 0;
   plugin.memory = &memory;
-#elif defined(REF_FAULT_unasked)     /* does not say what it serves: every form of an operator that it has */
+#elif defined(REF_FAULT_stray_loop)
+  static choral_memory_api memory;
+  memory = *good->memory;
+  memory.stream_synchronize = stray_synchronize;
+  plugin.memory = &memory;
+  plugin.open_device = stray_open;
+  plugin.close_device = stray_close;
+#elif defined(REF_FAULT_unasked)   /* does not say what it serves: every form of an operator that it has */
   plugin.supports_op = NULL;
-#elif defined(REF_FAULT_truncated)   /* ends before the functions that every plug-in has */
+#elif defined(REF_FAULT_truncated) /* ends before the functions that every plug-in has */
   plugin.header.struct_size = offsetof(choral_plugin, open_device);
 #elif defined(REF_FAULT_probe_fails)
   plugin.probe = bad_probe;

@@ -30,13 +30,6 @@ struct choral_stream {
   command commands[kQueueLength];
 };
 
-struct choral_event {
-  pthread_mutex_t mutex;
-  pthread_cond_t reached_more;
-  uint64_t recorded; /* the host's thread only */
-  uint64_t reached;
-};
-
 void ref_fail(ref_failure* failure, int32_t code, const char* format, ...) {
   if (failure->code != 0) return;
   va_list list;
@@ -152,61 +145,4 @@ choral_status* ref_stream_synchronize(choral_device* device, choral_stream* stre
   stream->failure.code = 0;
   pthread_mutex_unlock(&stream->mutex);
   return failure.code == 0 ? NULL : ref_error(failure.code, "%s", failure.text);
-}
-
-/* Events: a number that only grows. The n-th record lets those go on that waited for it. */
-typedef struct event_args {
-  choral_event* event;
-  uint64_t number;
-} event_args;
-
-static void run_record(const void* p, ref_failure* failure) {
-  const event_args* args = p;
-  (void)failure;
-  pthread_mutex_lock(&args->event->mutex);
-  if (args->event->reached < args->number) args->event->reached = args->number;
-  pthread_cond_broadcast(&args->event->reached_more);
-  pthread_mutex_unlock(&args->event->mutex);
-}
-
-static void run_wait(const void* p, ref_failure* failure) {
-  const event_args* args = p;
-  (void)failure;
-  pthread_mutex_lock(&args->event->mutex);
-  while (args->event->reached < args->number) pthread_cond_wait(&args->event->reached_more, &args->event->mutex);
-  pthread_mutex_unlock(&args->event->mutex);
-}
-
-choral_status* ref_event_create(choral_device* device, choral_event** result) {
-  (void)device;
-  choral_event* event = calloc(1, sizeof *event);
-  if (event == NULL) return ref_error(CHORAL_RESOURCE_EXHAUSTED, "no host memory for an event");
-  pthread_mutex_init(&event->mutex, NULL);
-  pthread_cond_init(&event->reached_more, NULL);
-  *result = event;
-  return NULL;
-}
-
-void ref_event_destroy(choral_device* device, choral_event* event) {
-  if (event == NULL) return;
-  ref_drain_all(device);
-  pthread_cond_destroy(&event->reached_more);
-  pthread_mutex_destroy(&event->mutex);
-  free(event);
-}
-
-choral_status* ref_event_record(choral_device* device, choral_stream* stream, choral_event* event) {
-  (void)device;
-  if (stream == NULL || event == NULL) return ref_error(CHORAL_INVALID_ARGUMENT, "event_record needs a stream and an event");
-  const event_args args = {event, ++event->recorded};
-  ref_push(stream, run_record, &args, sizeof args, 1);
-  return NULL;
-}
-
-choral_status* ref_event_wait(choral_device* device, choral_stream* stream, choral_event* event) {
-  (void)device;
-  if (stream == NULL || event == NULL) return ref_error(CHORAL_INVALID_ARGUMENT, "event_wait needs a stream and an event");
-  const event_args args = {event, event->recorded}; /* never recorded: 0, which is reached */
-  ref_push(stream, run_wait, &args, sizeof args, 1);
-  return NULL;
 }

@@ -1,4 +1,4 @@
-/* Streams and events. A stream is a thread with a bounded queue of commands, run in order; a full queue makes the host wait.
+/* Streams. A stream is a thread with a bounded queue of commands, run in order; a full queue makes the host wait.
  * After a command has failed, those behind it are passed over until the host has fetched the error. */
 #pragma once
 
@@ -25,10 +25,6 @@ typedef void (*ref_run_fn)(const void* args, ref_failure* failure);
 choral_status* ref_stream_create(choral_device* device, choral_stream** stream);
 void ref_stream_destroy(choral_device* device, choral_stream* stream);
 choral_status* ref_stream_synchronize(choral_device* device, choral_stream* stream);
-choral_status* ref_event_create(choral_device* device, choral_event** event);
-void ref_event_destroy(choral_device* device, choral_event* event);
-choral_status* ref_event_record(choral_device* device, choral_stream* stream, choral_event* event);
-choral_status* ref_event_wait(choral_device* device, choral_stream* stream, choral_event* event);
 
 /* An operator: counted, then queued. */
 choral_status* ref_submit(choral_device* device, choral_stream* stream, ref_run_fn run, const void* args, size_t arg_bytes);

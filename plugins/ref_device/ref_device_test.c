@@ -193,22 +193,6 @@ void test_order_and_errors(void) {
   REFUSED(plugin->memory->copy(device, stream, &back), "slot 32");
   CHECK(sums[0] == -5);
 
-  /* A stream that waits for an event sees what was queued before it on the other. */
-  choral_stream* other = NULL;
-  choral_event* event = NULL;
-  OK(plugin->memory->stream_create(device, &other));
-  OK(plugin->memory->event_create(device, &event));
-  OK(plugin->memory->event_wait(device, other, event)); /* never recorded: goes on */
-  for (int i = 0; i < 200; ++i) {
-    OK(run("add", &add));
-    OK(plugin->memory->event_record(device, stream, event));
-    OK(plugin->memory->event_wait(device, other, event));
-    choral_copy copy = {CHORAL_HEADER(choral_copy), CHORAL_DEVICE_TO_HOST, 0, sums, 0, y.data, 0, sizeof sums, 1};
-    OK(plugin->memory->copy(device, other, &copy));
-    CHECK(sums[0] == (float)(602 + i));
-  }
-  plugin->memory->event_destroy(device, event);
-  plugin->memory->stream_destroy(device, other);
   REFUSED(plugin->memory->stream_synchronize(device, NULL), "stream");
   plugin->memory->release(device, cache);
   plugin->memory->release(device, there);
@@ -242,13 +226,8 @@ void test_questions(void) {
   OK(plugin->supports_op(device, &query, &support));
   CHECK(support.verdict == CHORAL_NO && strstr(support.reason, "bf16") != NULL);
   query.name = "matmul";
-  query.weight_dtype = CHORAL_Q8_0;
   OK(plugin->supports_op(device, &query, &support));
   CHECK(support.verdict == CHORAL_YES && support.reason[0] == '\0');
-  query.weight_dtype = CHORAL_Q4_K;
-  OK(plugin->supports_op(device, &query, &support));
-  CHECK(support.verdict == CHORAL_NO);
-  query.weight_dtype = CHORAL_F32;
   query.version = 2;
   OK(plugin->supports_op(device, &query, &support));
   CHECK(support.verdict == CHORAL_NO && strstr(support.reason, "version") != NULL);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 const choral_plugin* plugin;
 choral_device* device;
@@ -33,23 +32,20 @@ static choral_status* host_status(int32_t code, const char* message) {
 }
 
 /* In uneven parts and from the end, so that order does not matter by chance. */
-static void host_parallel_for(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context) {
+static choral_status* host_parallel_for(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context) {
   (void)pool;
   for (int64_t end = count; end > 0;) {
     const int64_t begin = end > 3 * grain ? end - 3 * grain : 0;
     body(context, begin, end);
     end = begin;
   }
+  return NULL;
 }
 
-static int64_t host_clock(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+static void host_status_release(choral_status* status) { free(status); }
 
-static const choral_host host = {CHORAL_HEADER(choral_host), host_log,  host_allocate, free, host_status,
-                                 host_parallel_for,          host_clock};
+static const choral_host host = {CHORAL_HEADER(choral_host), host_log,         host_allocate, free, host_status,
+                                 host_status_release,        host_parallel_for};
 
 void test_check(int good, const char* text, const char* file, int line) {
   if (good) return;

@@ -82,7 +82,10 @@ static choral_status* allocate(choral_device* device, uint64_t size_bytes, void*
   if (ref_fault.fill && ref_counted_calls(device) >= ref_fault_mark()) {
     return ref_error(CHORAL_RESOURCE_EXHAUSTED, "no room for %llu bytes: this is a fault build", (unsigned long long)size_bytes);
   }
-  return ref_memory_take(&device->memory, size_bytes, memory);
+  if (ref_fault.no_empty && size_bytes == 0) return *memory = NULL, NULL;
+  choral_status* status = ref_memory_take(&device->memory, size_bytes, memory);
+  if (ref_fault.dirty && status == NULL) memset(ref_memory_map(&device->memory, *memory), 0xA5, (size_t)size_bytes);
+  return status;
 }
 
 static void release(choral_device* device, void* memory) {
@@ -104,10 +107,6 @@ const choral_memory_api ref_memory_api = {
     ref_stream_create,
     ref_stream_destroy,
     ref_stream_synchronize,
-    ref_event_create,
-    ref_event_destroy,
-    ref_event_record,
-    ref_event_wait,
     capacity,
     .copies_beside = 1,
 };

@@ -198,7 +198,12 @@ static choral_status* prepack(choral_device* device, choral_stream* stream, cons
   packed.scales = (float*)(void*)(packed.tiles + tile_bytes);
   if (int8) memcpy(packed.scales, source.scales, (size_t)scale_bytes);
   pack_job job = {&source, &packed};
-  ref_host->parallel_for(device->pool, packed.row_tiles, 1, pack_tiles, &job);
+  status = ref_host->parallel_for(device->pool, packed.row_tiles, 1, pack_tiles, &job);
+  if (status != NULL) {
+    ref_memory_give(&device->memory, packed.memory);
+    free(kept);
+    return status;
+  }
 
   if (facts != NULL) {
     choral_packed_facts ours;

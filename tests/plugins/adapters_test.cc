@@ -147,9 +147,9 @@ TEST_F(HeldAdaptersTest, AnEngineThatEndsWaitsForNoMoreThanAMatrix) {
   EXPECT_TRUE(ended.ok() || ended.code() == Code::kUnavailable) << ended.to_string();
 }
 
-// A plug-in of an older version is called by one thread.
+// A plug-in that does not take copies beside steps is called by one thread.
 TEST_F(AdaptersTest, WhereNothingMayBeCopiedBesideStepsAllWait) {
-  const auto llm = load(with_adapters("ref_fault_older_minor"));
+  const auto llm = load(with_adapters("ref_fault_bare"));
   EXPECT_THAT(llm->info().notes, Contains(HasSubstr("written between two steps, while all requests wait")));
   expect_equal(llm->generate(every_kind()), load(with_adapters("cpu"))->generate(every_kind()));
   EXPECT_THAT(llm->device_notes(), Not(Contains(HasSubstr("on the host"))));

@@ -1,4 +1,7 @@
 // Broken plug-ins: each ends in a message that says what is wrong, and in the CPU's answers or a refusal, as configured.
+#include <chrono>
+#include <thread>
+
 #include "plugins/plugin_engine.h"
 
 namespace choral::plugins {
@@ -35,11 +38,13 @@ TEST_P(UnusableTest, IsRefusedByNameAndGivesWayOtherwise) {
 
 INSTANTIATE_TEST_SUITE_P(Faults, UnusableTest,
                          ::testing::Values(Fault{"wrong_version", "speaks version 99."},
-                                           Fault{"truncated", "bytes, but version 1.0 has"},
+                                           Fault{"truncated", "bytes, but version 2.0 has"},
                                            Fault{"missing_symbol", "exports no choral_plugin_query"},
-                                           Fault{"garbage", "of the plug-in interface, this host 1."},
+                                           Fault{"garbage", "of the plug-in interface, this host 2."},
                                            Fault{"null", "found this host unsuitable"}, Fault{"probe_fails", "its probe failed"},
                                            Fault{"no_device", "no device"}, Fault{"open_fails", "ref_fault_open_fails"},
+                                           Fault{"no_empty", "allocate gave neither 0 bytes nor an error"},
+                                           Fault{"dirty", "allocate gave memory that is not zero-filled"},
                                            Fault{"bad_override", "no layer declares a CustomOp 'SiluAndMulClamp'"}),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
@@ -47,11 +52,17 @@ class FaultsTest : public PluginTest {};
 
 TEST_F(FaultsTest, ANewerMinorJustWorks) { expect_equal(answers(*load(options("ref_fault_newer_minor"))), cpu_answers()); }
 
-TEST_F(FaultsTest, AnOlderMinorLeavesACacheOfLatentsToTheHost) {
-  const auto llm = load(options("ref_fault_older_minor", "tiny-deepseek-v2"));
-  EXPECT_THAT(llm->info().notes, Contains(AllOf(HasSubstr("paged_attention is served by the CPU: "), HasSubstr("version 1.0"),
-                                                HasSubstr("no cache whose values lie in its keys"))));
-  expect_equal(answers(*llm), cpu_answers("tiny-deepseek-v2"));
+// Its thread is refused as soon as it meets a moment in which the host does not call, while the device is opened or later.
+TEST_F(FaultsTest, ADeviceThatTakesTheHostsThreadsBehindItsBackIsToldSo) {
+  auto llm = LLM::load(options("ref_fault_stray_loop"));
+  Status told = llm.status();
+  for (int round = 0; told.ok() && round < 1000; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    told = answers(**llm, 1).front().status;
+  }
+  EXPECT_EQ(told.code(), Code::kInvalidArgument) << told.to_string();
+  EXPECT_THAT(told.message(),
+              AllOf(HasSubstr("ref_fault_stray_loop"), HasSubstr("parallel_for was called while the host calls nothing")));
 }
 
 TEST_F(FaultsTest, AnOperatorWithWrongNumbersIsRefusedByName) {

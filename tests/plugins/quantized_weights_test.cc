@@ -356,11 +356,6 @@ TEST_F(XIn16BitsTest, ADeviceThatRefusesIsAskedAgain) {
   expect_full("x is multiplied as it is, and not rounded to 16 bits");
 }
 
-TEST_F(XIn16BitsTest, AnOlderDeviceIsNotAsked) {
-  open("ref_fault_older_minor");
-  expect_full("it speaks version 1.0 of the plug-in interface, which does not know x in 16 bits");
-}
-
 TEST_F(XIn16BitsTest, ADeviceThatDoesNotRoundIsFoundOut) {
   const Variable ignored("CHORAL_REF_IGNORE", "x_16");
   open("ref_fault_features");
@@ -412,7 +407,7 @@ TEST_F(QuantizedWeightsTest, AdaptersInAnyMixActOnIt) {
   for (size_t i = 0; i < requests.size(); ++i) engine::expect_same_bits(llm->generate({requests[i]}).front(), together[i]);
 }
 
-// What the device refuses, and what it was never told of, the CPU multiplies, and says so.
+// What the device refuses the CPU multiplies, and says so.
 struct Left {
   const char* device;
   const char* scheme;
@@ -430,10 +425,7 @@ TEST_P(LeftToTheCpuTest, WithANote) {
 INSTANTIATE_TEST_SUITE_P(Schemes, LeftToTheCpuTest,
                          ::testing::Values(Left{"ref_device", "w4a16", "not integers of 4 bits"},
                                            Left{"ref_device", "w8a16", "not x that is not rounded to int8 rows"},
-                                           Left{"ref_device", "fp8", "not other elements than i8"},
-                                           Left{"ref_fault_older_minor", "w8a8_dynamic",
-                                                "it speaks version 1.0 of the plug-in interface, which hands weights over "
-                                                "without scales"}),
+                                           Left{"ref_device", "fp8", "not other elements than i8"}),
                          [](const auto& tested) { return std::string(tested.param.device) + "_" + tested.param.scheme; });
 
 TEST_F(QuantizedWeightsTest, StrictRefusesASchemeThatTheCpuWouldMultiply) {

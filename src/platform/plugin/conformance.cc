@@ -166,8 +166,6 @@ ops::KvCacheView ConformanceRun::latent_cache(int64_t blocks, int64_t kv_heads, 
   return {kv_memory(blocks, kv_heads * head_dim, dtype), nullptr, dtype, blocks, kv_heads, head_dim, v_head_dim};
 }
 
-bool Conformance::knows_values_in_keys() const { return static_cast<PluginSession&>(ctx_.session).knows_values_in_keys(); }
-
 // What `test` gives on this side, or why it gives nothing.
 Result<std::vector<ops::Out>> Conformance::run(ConformanceRun& side, std::string_view with, Test test) const {
   auto results = test(side);

@@ -97,7 +97,6 @@ class Conformance {
   // Runs `test` on both sides and compares the matrices that it gives; `feature` is what this test tries, for people, or empty.
   using Test = FunctionRef<std::vector<ops::Out>(ConformanceRun&)>;
   Status check(std::string_view feature, Test test) const;
-  bool knows_values_in_keys() const;
 
  private:
   Result<std::vector<ops::Out>> run(ConformanceRun& side, std::string_view with, Test test) const;

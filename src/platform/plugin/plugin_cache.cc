@@ -73,11 +73,6 @@ SequenceBatch PluginSession::place_sequences(std::span<const kernels::AttentionS
 // Its operators are called for no rows, which is fine, unless they refuse the cache.
 void PluginSession::expect_cache(const CacheHeads& heads) {
   if (!kv_on_device_) return;
-  if (heads.values_in_keys && !knows_values_in_keys()) {
-    return leave_kv_to_host(
-        fmt::format("it speaks version {}.{} of the plug-in interface, which has no cache whose values lie in its keys",
-                    CHORAL_ABI_MAJOR, device_->plugin().abi_minor));
-  }
   const int64_t key_width = heads.kv_heads * heads.key_dim, value_width = heads.kv_heads * heads.value_dim;
   ops::KvCacheView cache{.dtype = heads.dtype,
                          .num_blocks = 1,

@@ -1,39 +1,63 @@
 #include "platform/plugin/plugin_device.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/clock.h"
 #include "kernels/gemm/gemm_float.h"
-#include "platform/plugin/plugin_host.h"
 
 namespace choral::platform {
 
 Result<std::shared_ptr<PluginDevice>> PluginDevice::open(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool,
                                                          int index) {
-  std::shared_ptr<PluginDevice> device(new PluginDevice(std::move(plugin)));
+  std::shared_ptr<PluginDevice> device(new PluginDevice(std::move(plugin), pool));
   auto config = with_header<choral_device_config>();
   config.index = index;
-  config.pool = reinterpret_cast<choral_pool*>(&pool);
+  config.pool = &device->pool_;
   const auto& lib = device->plugin();
-  CHORAL_RETURN_IF_ERROR(take_status(lib.api.open_device(&config, &device->handle_)));
+  {
+    const HostCall under_way(device->pool_);
+    CHORAL_RETURN_IF_ERROR(take_status(lib.api.open_device(&config, &device->handle_)));
+  }
   if (device->handle_ == nullptr) return internal_error("open_device gave neither a device nor an error");
-  CHORAL_RETURN_IF_ERROR(take_status(lib.memory.stream_create(device->handle_, &device->stream_)));
+  CHORAL_RETURN_IF_ERROR(take_status(device->call(lib.memory.stream_create, &device->stream_)));
   if (device->stream_ == nullptr) return internal_error("stream_create gave neither a stream nor an error");
+  CHORAL_RETURN_IF_ERROR(device->try_memory());
   return device;
 }
 
 PluginDevice::~PluginDevice() {
-  if (stream_ != nullptr) plugin_->memory.stream_destroy(handle_, stream_);
-  if (handle_ != nullptr) plugin_->api.close_device(handle_);
+  if (stream_ != nullptr) call(plugin_->memory.stream_destroy, stream_);
+  if (handle_ != nullptr) call(plugin_->api.close_device);
+}
+
+// Memory is held to what the header says of it before any is used.
+Status PluginDevice::try_memory() {
+  std::array<std::byte, 192> read;
+  std::vector<Memory> taken;
+  for (const size_t bytes : {size_t{0}, size_t{0}, size_t{1}, read.size()}) {
+    CHORAL_TRY(auto memory, allocate(static_cast<int64_t>(bytes)));
+    const auto same = [&](const Memory& other) { return other.data == memory.data; };
+    if (std::any_of(taken.begin(), taken.end(), same)) {
+      return internal_error("allocate gave {} bytes at a place that it had given before", bytes);
+    }
+    read.fill(std::byte{1});
+    const auto size = static_cast<int64_t>(bytes);
+    CHORAL_RETURN_IF_ERROR(copy(CHORAL_DEVICE_TO_HOST, read.data(), size, memory.data, size, size, 1).while_("copy"));
+    if (std::any_of(read.begin(), read.begin() + size, [](std::byte b) { return b != std::byte{}; })) {
+      return internal_error("allocate gave memory that is not zero-filled");
+    }
+    taken.push_back(std::move(memory));
+  }
+  return {};
 }
 
 Result<PluginDevice::Memory> PluginDevice::allocate(int64_t size_bytes) {
   void* memory = nullptr;
-  const auto asked = static_cast<uint64_t>(std::max<int64_t>(size_bytes, 1));  // an empty tensor has an address, too
-  CHORAL_RETURN_IF_ERROR(take_status(plugin_->memory.allocate(handle_, asked, &memory)));
-  if (memory == nullptr) return internal_error("allocate gave neither memory nor an error");
-  auto owner = std::shared_ptr<void>(
-      memory, [device = shared_from_this()](void* p) { device->plugin_->memory.release(device->handle_, p); });
+  CHORAL_RETURN_IF_ERROR(take_status(call(plugin_->memory.allocate, static_cast<uint64_t>(size_bytes), &memory)));
+  if (memory == nullptr) return internal_error("allocate gave neither {} bytes nor an error", size_bytes);
+  auto owner =
+      std::shared_ptr<void>(memory, [device = shared_from_this()](void* p) { device->call(device->plugin_->memory.release, p); });
   if (reinterpret_cast<uintptr_t>(memory) % kCacheLineBytes != 0)
     return internal_error("allocate gave memory that is not 64-byte aligned");
   return Memory{std::move(owner), static_cast<std::byte*>(memory)};
@@ -42,7 +66,7 @@ Result<PluginDevice::Memory> PluginDevice::allocate(int64_t size_bytes) {
 Result<std::optional<DeviceMemory>> PluginDevice::memory() const {
   if (plugin_->memory.capacity == nullptr) return std::optional<DeviceMemory>();
   uint64_t free = 0, total = 0;
-  CHORAL_RETURN_IF_ERROR(take_status(plugin_->memory.capacity(handle_, &free, &total)).while_("capacity"));
+  CHORAL_RETURN_IF_ERROR(take_status(call(plugin_->memory.capacity, &free, &total)).while_("capacity"));
   if (free > total || total > uint64_t{1} << 60) {
     return internal_error("capacity says {} free bytes of {}, which no device has", free, total);
   }
@@ -65,16 +89,16 @@ choral_copy copy_of_rows(int32_t kind, void* to, int64_t to_pitch, const void* f
 Status PluginDevice::copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
                           int64_t rows) {
   const auto copy = copy_of_rows(kind, to, to_pitch, from, from_pitch, row_bytes, rows);
-  if (kind != CHORAL_DEVICE_TO_HOST) return take_status(plugin_->memory.copy(handle_, stream_, &copy));
+  if (kind != CHORAL_DEVICE_TO_HOST) return take_status(call(plugin_->memory.copy, stream_, &copy));
   const double begin = now_s();
-  Status copied = take_status(plugin_->memory.copy(handle_, stream_, &copy));
+  Status copied = take_status(call(plugin_->memory.copy, stream_, &copy));
   waited_s_ += now_s() - begin;
   return copied;
 }
 
 Status PluginDevice::synchronize() {
   const double begin = now_s();
-  Status done = take_status(plugin_->memory.stream_synchronize(handle_, stream_));
+  Status done = take_status(call(plugin_->memory.stream_synchronize, stream_));
   waited_s_ += now_s() - begin;
   return done;
 }
@@ -82,7 +106,7 @@ Status PluginDevice::synchronize() {
 Result<kernels::MachinePeaks> PluginDevice::measure_peaks() {
   if (plugin_->api.measure_peaks == nullptr) return unsupported("{} states no peaks", plugin_->name);
   auto peaks = with_header<choral_peaks>();
-  Status measured = take_status(plugin_->api.measure_peaks(handle_, stream_, &peaks));
+  Status measured = take_status(call(plugin_->api.measure_peaks, stream_, &peaks));
   if (!measured.ok()) return std::move(measured).while_(plugin_->name + ": measuring its peaks");
   constexpr double kGiga = 1e9, kMost = 1e18;
   for (const double rate :
@@ -96,27 +120,8 @@ Result<kernels::MachinePeaks> PluginDevice::measure_peaks() {
                                .copy_gbps = peaks.copy_bytes_per_s / kGiga};
 }
 
-namespace {
-
-// What came with a later version than the plug-in's is not handed to it.
-Status check_known(const PluginLibrary& plugin, const kernels::PackSpec& weight) {
-  const auto without = [&](std::string_view what) {
-    return unsupported("it speaks version {}.{} of the plug-in interface, which {}", CHORAL_ABI_MAJOR, plugin.abi_minor, what);
-  };
-  if (plugin.abi_minor < 6 && weight.activations == kernels::Activations::k16Bits) return without("does not know x in 16 bits");
-  if (plugin.abi_minor < 1 && !weight.scales.empty()) return without("hands weights over without scales");
-  const DType last = plugin.abi_minor < 1 ? DType::kQ6_K : plugin.abi_minor < 8 ? DType::kF8E8M0 : DType::kIQ3_S;
-  for (const DType type : {weight.format, weight.rows.front().tensor.dtype}) {
-    if (type > last) return without(fmt::format("has no number for {}", dtype_name(type)));
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_ptr<PluginDevice> device,
                                                                   const kernels::PackSpec& spec) {
-  CHORAL_RETURN_IF_ERROR(check_known(device->plugin(), spec));
   std::vector<choral_weight_part> parts;
   int64_t n = 0;
   for (const auto& part : spec.rows) {
@@ -141,7 +146,7 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
   auto facts = with_header<choral_packed_facts>();
   std::unique_ptr<PluginMatrix> matrix(new PluginMatrix(std::move(device), n, weight.cols));
   const auto& d = *matrix->device_;
-  CHORAL_RETURN_IF_ERROR(take_status(d.plugin().weights.prepack(d.handle(), d.stream(), &weight, &matrix->handle_, &facts)));
+  CHORAL_RETURN_IF_ERROR(take_status(d.call(d.plugin().weights.prepack, d.stream(), &weight, &matrix->handle_, &facts)));
   if (matrix->handle_ == nullptr) return internal_error("prepack gave neither a weight nor an error");
   matrix->size_bytes_ = facts.size_bytes;
   matrix->format_ = plugin_text(facts.format, sizeof facts.format);
@@ -151,11 +156,11 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
 }
 
 PluginMatrix::~PluginMatrix() {
-  if (handle_ != nullptr) device_->plugin().weights.release(device_->handle(), handle_);
+  if (handle_ != nullptr) device_->call(device_->plugin().weights.release, handle_);
 }
 
 Status PluginMatrix::read_row(int64_t row, std::span<float> out) const {
-  Status read = take_status(device_->plugin().weights.read_row(device_->handle(), handle_, row, out.data()));
+  Status read = device_->read_row(handle_, row, out);
   if (read.ok()) [[likely]]
     return read;
   return std::move(read).while_(fmt::format("reading back row {} of a weight", row));

@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/machine_peaks.h"
+#include "platform/plugin/plugin_host.h"
 #include "platform/plugin/plugin_library.h"
 #include "platform/plugin/weight_scales.h"
 #include "platform/session.h"
@@ -24,8 +25,17 @@ class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
   ~PluginDevice();
 
   const PluginLibrary& plugin() const { return *plugin_; }
-  choral_device* handle() const { return handle_; }
   choral_stream* stream() const { return stream_; }
+  // Of the plug-in's functions, one that begins with the device. While it runs the plug-in may use the host's threads.
+  template <class Function, class... Arguments>
+  auto call(Function function, Arguments... arguments) const {
+    const HostCall under_way(pool_);
+    return function(handle_, arguments...);
+  }
+  // Of any thread, several at once and those of the pool: no call in which the plug-in may use them.
+  Status read_row(const choral_packed* weight, int64_t row, std::span<float> out) const {
+    return take_status(plugin_->weights.read_row(handle_, weight, row, out.data()));
+  }
 
   struct Memory {
     std::shared_ptr<void> owner;
@@ -43,9 +53,11 @@ class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
   double waited_s() const { return waited_s_; }
 
  private:
-  PluginDevice(std::shared_ptr<const PluginLibrary> plugin) : plugin_(std::move(plugin)) {}
+  PluginDevice(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool) : plugin_(std::move(plugin)), pool_{pool} {}
+  Status try_memory();
 
   std::shared_ptr<const PluginLibrary> plugin_;
+  mutable choral_pool pool_;
   choral_device* handle_ = nullptr;
   choral_stream* stream_ = nullptr;
   double waited_s_ = 0;

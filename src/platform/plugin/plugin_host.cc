@@ -7,7 +7,6 @@
 #include <memory>
 #include <new>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
 
@@ -51,16 +50,26 @@ choral_status* status_create(int32_t code, const char* message) noexcept try {
   return &no_memory_for_a_status();
 }
 
-// A plug-in's thread may call while the pool computes for the host, and a body may call again: both are then served by the
-// calling thread alone, which gives the same.
-void parallel_for(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context) noexcept {
-  if (count <= 0) return;
-  const auto run = [&](int64_t begin, int64_t end, int) { body(context, begin, end); };
-  auto* threads = reinterpret_cast<ThreadPool*>(pool);
-  if (threads == nullptr || !threads->try_parallel_for(count, std::max<int64_t>(grain, 1), run)) body(context, 0, count);
+void status_release(choral_status* status) noexcept {
+  if (status != &no_memory_for_a_status()) delete status;
 }
 
-int64_t clock_ns() noexcept { return static_cast<int64_t>(now_s() * 1e9); }
+// Within a call of the host's a thread of the plug-in's may call while the pool computes for the host, and a body may call again:
+// both are then served by the calling thread alone, which gives the same. Outside of one the threads are the host's alone, which
+// may be about to end them.
+choral_status* parallel_for(choral_pool* pool, int64_t count, int64_t grain, choral_range_fn body, void* context) noexcept {
+  if (pool == nullptr) return status_create(CHORAL_INVALID_ARGUMENT, "parallel_for needs the pool of choral_device_config");
+  if (pool->calls.load(std::memory_order_relaxed) == 0) {
+    return status_create(
+        CHORAL_INVALID_ARGUMENT,
+        "parallel_for was called while the host calls nothing of this device, which would take the host's threads "
+        "behind its back; call it within a call of the host's (other than read_row), or use threads of your own");
+  }
+  if (count <= 0) return nullptr;
+  const auto run = [&](int64_t begin, int64_t end, int) { body(context, begin, end); };
+  if (!pool->threads.try_parallel_for(count, std::max<int64_t>(grain, 1), run)) body(context, 0, count);
+  return nullptr;
+}
 
 }  // namespace
 
@@ -70,8 +79,8 @@ const choral_host& plugin_host() {
                                  .allocate = allocate,
                                  .release = [](void* memory) noexcept { std::free(memory); },
                                  .status_create = status_create,
-                                 .parallel_for = parallel_for,
-                                 .clock_ns = clock_ns};
+                                 .status_release = status_release,
+                                 .parallel_for = parallel_for};
   return kHost;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -12,7 +13,29 @@
 #include "base/status.h"
 #include "choral/plugin.h"
 
+namespace choral {
+class ThreadPool;
+}
+
+// The compute threads as one open device gets them: for its loops while the host calls it.
+struct choral_pool {
+  choral::ThreadPool& threads;
+  std::atomic<int> calls{0};  // of the host's that are under way
+};
+
 namespace choral::platform {
+
+// A call into the plug-in, while it lasts.
+class HostCall {
+ public:
+  explicit HostCall(choral_pool& pool) : pool_(pool) { pool_.calls.fetch_add(1, std::memory_order_relaxed); }
+  ~HostCall() { pool_.calls.fetch_sub(1, std::memory_order_relaxed); }
+  HostCall(const HostCall&) = delete;
+  HostCall& operator=(const HostCall&) = delete;
+
+ private:
+  choral_pool& pool_;
+};
 
 // One for the process, never changed.
 const choral_host& plugin_host();

@@ -135,16 +135,15 @@ TEST(PluginLayout, NumbersAreTheHosts) {
   EXPECT_EQ(CHORAL_UNAVAILABLE, static_cast<int>(Code::kUnavailable));
   EXPECT_EQ(CHORAL_INTERNAL, static_cast<int>(Code::kInternal));
   const std::pair<int, DType> types[] = {
-      {CHORAL_F32, DType::kF32},         {CHORAL_F16, DType::kF16},       {CHORAL_BF16, DType::kBF16},
-      {CHORAL_I8, DType::kI8},           {CHORAL_I32, DType::kI32},       {CHORAL_I64, DType::kI64},
-      {CHORAL_E4M3, DType::kF8E4M3},     {CHORAL_Q8_0, DType::kQ8_0},     {CHORAL_Q4_0, DType::kQ4_0},
-      {CHORAL_Q4_1, DType::kQ4_1},       {CHORAL_Q5_0, DType::kQ5_0},     {CHORAL_Q5_1, DType::kQ5_1},
-      {CHORAL_Q4_K, DType::kQ4_K},       {CHORAL_Q5_K, DType::kQ5_K},     {CHORAL_Q6_K, DType::kQ6_K},
-      {CHORAL_Q2_K, DType::kQ2_K},       {CHORAL_Q3_K, DType::kQ3_K},     {CHORAL_IQ4_NL, DType::kIQ4_NL},
-      {CHORAL_IQ4_XS, DType::kIQ4_XS},   {CHORAL_TQ1_0, DType::kTQ1_0},   {CHORAL_TQ2_0, DType::kTQ2_0},
-      {CHORAL_MXFP4, DType::kMXFP4},     {CHORAL_IQ1_S, DType::kIQ1_S},   {CHORAL_IQ1_M, DType::kIQ1_M},
-      {CHORAL_IQ2_XXS, DType::kIQ2_XXS}, {CHORAL_IQ2_XS, DType::kIQ2_XS}, {CHORAL_IQ2_S, DType::kIQ2_S},
-      {CHORAL_IQ3_XXS, DType::kIQ3_XXS}, {CHORAL_IQ3_S, DType::kIQ3_S}};
+      {CHORAL_F32, DType::kF32},       {CHORAL_F16, DType::kF16},         {CHORAL_BF16, DType::kBF16},
+      {CHORAL_I8, DType::kI8},         {CHORAL_E4M3, DType::kF8E4M3},     {CHORAL_Q8_0, DType::kQ8_0},
+      {CHORAL_Q4_0, DType::kQ4_0},     {CHORAL_Q4_1, DType::kQ4_1},       {CHORAL_Q5_0, DType::kQ5_0},
+      {CHORAL_Q5_1, DType::kQ5_1},     {CHORAL_Q4_K, DType::kQ4_K},       {CHORAL_Q5_K, DType::kQ5_K},
+      {CHORAL_Q6_K, DType::kQ6_K},     {CHORAL_Q2_K, DType::kQ2_K},       {CHORAL_Q3_K, DType::kQ3_K},
+      {CHORAL_IQ4_NL, DType::kIQ4_NL}, {CHORAL_IQ4_XS, DType::kIQ4_XS},   {CHORAL_TQ1_0, DType::kTQ1_0},
+      {CHORAL_TQ2_0, DType::kTQ2_0},   {CHORAL_MXFP4, DType::kMXFP4},     {CHORAL_IQ1_S, DType::kIQ1_S},
+      {CHORAL_IQ1_M, DType::kIQ1_M},   {CHORAL_IQ2_XXS, DType::kIQ2_XXS}, {CHORAL_IQ2_XS, DType::kIQ2_XS},
+      {CHORAL_IQ2_S, DType::kIQ2_S},   {CHORAL_IQ3_XXS, DType::kIQ3_XXS}, {CHORAL_IQ3_S, DType::kIQ3_S}};
   for (const auto& [number, type] : types) EXPECT_EQ(number, static_cast<int>(type)) << dtype_name(type);
   EXPECT_EQ(CHORAL_X_FULL, static_cast<int>(kernels::Activations::kFull));
   EXPECT_EQ(CHORAL_X_INT8_BLOCKS, static_cast<int>(kernels::Activations::kInt8Blocks));

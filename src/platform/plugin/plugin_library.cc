@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <thread>
 
 #include "base/clock.h"
@@ -40,7 +39,7 @@ Status expect_count(int64_t count, const void* first, std::string_view what) {
   return {};
 }
 
-// `least` bytes: what version 1.0 of it had.
+// `least` bytes: what the first minor version of it had.
 template <class Struct>
 Status expect_struct(const Struct* given, size_t least, std::string_view what) {
   if (given == nullptr) return corrupt("{} is null", what);
@@ -65,23 +64,16 @@ Status expect_functions(std::initializer_list<std::pair<bool, std::string_view>>
 }
 
 Status read_memory(PluginLibrary& plugin) {
-  CHORAL_RETURN_IF_ERROR(expect_struct(plugin.api.memory, offsetof(choral_memory_api, capacity), "choral_memory_api"));
+  CHORAL_RETURN_IF_ERROR(expect_struct(plugin.api.memory, sizeof(choral_memory_api), "choral_memory_api"));
   plugin.memory = negotiated(*plugin.api.memory);
-  if (plugin.abi_minor < 4) plugin.memory.capacity = nullptr;
-  if (plugin.abi_minor < 6) plugin.memory.copies_beside = 0;
   const auto& m = plugin.memory;
-  CHORAL_RETURN_IF_ERROR(expect_functions({{m.allocate != nullptr, "allocate"},
-                                           {m.release != nullptr, "release"},
-                                           {m.copy != nullptr, "copy"},
-                                           {m.stream_create != nullptr, "stream_create"},
-                                           {m.stream_destroy != nullptr, "stream_destroy"},
-                                           {m.stream_synchronize != nullptr, "stream_synchronize"}},
-                                          "choral_memory_api"));
-  const int events =
-      (m.event_create != nullptr) + (m.event_destroy != nullptr) + (m.event_record != nullptr) + (m.event_wait != nullptr);
-  if (events != 0 && events != 4)
-    return corrupt("choral_memory_api has {} of the four event functions; give all or none", events);
-  return {};
+  return expect_functions({{m.allocate != nullptr, "allocate"},
+                           {m.release != nullptr, "release"},
+                           {m.copy != nullptr, "copy"},
+                           {m.stream_create != nullptr, "stream_create"},
+                           {m.stream_destroy != nullptr, "stream_destroy"},
+                           {m.stream_synchronize != nullptr, "stream_synchronize"}},
+                          "choral_memory_api");
 }
 
 Status read_weights(PluginLibrary& plugin) {
@@ -138,12 +130,10 @@ Status read_patches(PluginLibrary& plugin) {
 
 Result<std::shared_ptr<const PluginLibrary>> read_plugin(const std::filesystem::path& path, const choral_plugin* given) {
   if (given == nullptr) return unsupported("its choral_plugin_query found this host unsuitable and gave null");
-  CHORAL_RETURN_IF_ERROR(expect_struct(given, offsetof(choral_plugin, measure_peaks), "choral_plugin"));
+  CHORAL_RETURN_IF_ERROR(expect_struct(given, sizeof(choral_plugin), "choral_plugin"));
   auto plugin = std::make_shared<PluginLibrary>();
   plugin->path = path;
   plugin->api = negotiated(*given);
-  plugin->abi_minor = given->header.abi_minor;
-  if (plugin->abi_minor < 5) plugin->api.measure_peaks = nullptr;
   CHORAL_TRY(plugin->name, read_text(plugin->api.name, kMaxNameBytes, "its name"));
   CHORAL_TRY(plugin->version, read_text(plugin->api.version, kMaxNameBytes, "its version"));
   CHORAL_TRY(plugin->description, read_text(plugin->api.description, kMaxTextBytes, "its description"));

@@ -18,7 +18,6 @@ namespace choral::platform {
 struct PluginLibrary {
   std::filesystem::path path;
   std::string name, version, description;
-  int abi_minor = 0;
   choral_plugin api;  // for its functions; texts and tables stand here instead
   choral_memory_api memory;
   choral_weight_api weights;

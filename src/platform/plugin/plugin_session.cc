@@ -69,7 +69,7 @@ PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDev
 }
 
 PluginSession::~PluginSession() {
-  if (worker_ != nullptr && worker_->on_stop != nullptr) worker_->on_stop(device_->handle());
+  if (worker_ != nullptr && worker_->on_stop != nullptr) device_->call(worker_->on_stop);
 }
 
 Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, std::shared_ptr<const PluginLibrary> plugin,
@@ -161,11 +161,10 @@ Status PluginSession::supports(OpId op, const PlatformConfig& config) {
     auto query = with_header<choral_op_query>();
     query.name = name_of(op).data();
     query.version = AllOps::describe(op).version;
-    query.weight_dtype = CHORAL_F32;
     query.kv_dtype = kv.ok() ? static_cast<int32_t>(*kv) : CHORAL_F32;
     query.rows = rows;
     auto answer = with_header<choral_support>();
-    CHORAL_RETURN_IF_ERROR(take_status(lib.api.supports_op(device_->handle(), &query, &answer)));
+    CHORAL_RETURN_IF_ERROR(take_status(device_->call(lib.api.supports_op, &query, &answer)));
     if (answer.verdict == CHORAL_YES) continue;
     return unsupported("{} for {}: {}", answer.verdict == CHORAL_SLOW ? "the host is faster" : "not served",
                        rows == 1 ? "decode" : "prefill", plugin_text(answer.reason, sizeof answer.reason));
@@ -258,7 +257,7 @@ Status PluginSession::find_worker(const std::string& name) {
     if (name == worker.name) worker_ = &worker;
   }
   if (worker_ != nullptr && worker_->on_start != nullptr) {
-    CHORAL_RETURN_IF_ERROR(take_status(worker_->on_start(device_->handle())).while_("worker " + name));
+    CHORAL_RETURN_IF_ERROR(take_status(device_->call(worker_->on_start)).while_("worker " + name));
   }
   return {};
 }
@@ -280,7 +279,7 @@ bool PluginSession::call(OpSet set, OpId op, const void* args) {
   const auto function = functions_[static_cast<size_t>(set)][at(op)];
   if (!lost_.ok()) return true;  // nothing of this step will be used
   if (function == nullptr) return false;
-  choral_status* status = function(device_->handle(), device_->stream(), args);
+  choral_status* status = device_->call(function, device_->stream(), args);
   if (status == nullptr) [[likely]] {
     if (finish_each_) fail(device_->synchronize().while_(name_of(op)));
     return true;
@@ -298,7 +297,7 @@ bool PluginSession::call(OpSet set, OpId op, const void* args) {
 void PluginSession::must_call(OpId op, const void* args) {
   const auto function = functions_[static_cast<size_t>(OpSet::kTable)][at(op)];
   if (function == nullptr || !lost_.ok()) return;
-  Status status = take_status(function(device_->handle(), device_->stream(), args));
+  Status status = take_status(device_->call(function, device_->stream(), args));
   if (trying_ && !status.ok()) {
     refusal_ = std::move(status);
     return;
@@ -319,7 +318,7 @@ bool PluginSession::enable_custom_op(const Context& ctx) {
   if (fused_ != Fused::kDeclared) return fused_ == Fused::kLoaded;
   const choral_op* first = nullptr;
   int64_t count = 0;
-  Status status = take_status(device_->plugin().api.load_fused_ops(device_->handle(), &first, &count));
+  Status status = take_status(device_->call(device_->plugin().api.load_fused_ops, &first, &count));
   std::vector<choral_op> loaded;
   if (status.ok()) {
     auto ops = read_ops(first, count, "load_fused_ops");
@@ -446,13 +445,13 @@ void PluginSession::begin_step(const StepFacts& facts) {
   in_step_ = true;
   if (worker_ == nullptr || worker_->begin_step == nullptr || !lost_.ok()) return;
   const auto step = step_of(facts);
-  fail(take_status(worker_->begin_step(device_->handle(), device_->stream(), &step)).while_("begin_step"));
+  fail(take_status(device_->call(worker_->begin_step, device_->stream(), &step)).while_("begin_step"));
 }
 
 Status PluginSession::end_step(const StepFacts& facts) {
   if (lost_.ok() && worker_ != nullptr && worker_->end_step != nullptr) {
     const auto step = step_of(facts);
-    fail(take_status(worker_->end_step(device_->handle(), device_->stream(), &step)).while_("end_step"));
+    fail(take_status(device_->call(worker_->end_step, device_->stream(), &step)).while_("end_step"));
   }
   about_to_wait();
   in_step_ = false;

@@ -68,8 +68,6 @@ class PluginSession : public Session {
   // Loads the library of fused operators once, and holds each to its reference; whether it is there.
   bool enable_custom_op(const Context& ctx);
   const std::string& device_name() const { return device_->plugin().name; }
-  // Which came with minor 3.
-  bool knows_values_in_keys() const { return device_->plugin().abi_minor >= 3; }
 
  private:
   PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device);
