@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/ranges.h>
+#include <link.h>
 
 #include <algorithm>
 #include <charconv>
@@ -30,9 +31,13 @@ std::vector<std::string> split(std::string_view text, char separator) {
 // PREFIX of the PREFIX/lib/… or PREFIX/bin/… that this code was loaded from; empty when it can't be told.
 fs::path installation_prefix() {
   Dl_info info;
-  if (dladdr(reinterpret_cast<const void*>(&installation_prefix), &info) == 0 || info.dli_fname == nullptr) return {};
+  link_map* map = nullptr;
+  const auto* here = reinterpret_cast<const void*>(&installation_prefix);
+  if (dladdr1(here, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 || map == nullptr) return {};
+  // Of the program's own code the loader knows no more than what it was called, which may be a name that was found by PATH.
+  const bool is_program = map->l_name == nullptr || *map->l_name == '\0';
   std::error_code failed;
-  const fs::path file = fs::weakly_canonical(info.dli_fname, failed);
+  const fs::path file = fs::weakly_canonical(is_program ? "/proc/self/exe" : map->l_name, failed);
   return failed ? fs::path() : file.parent_path().parent_path();
 }
 
