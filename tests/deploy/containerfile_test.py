@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""packaging/Containerfile, read and not run: no engine of containers is asked for. containerfile_test.py CHORAL [unittest arguments]"""
+"""packaging/Containerfile and Containerfile.cuda, read and not run: no engine of containers is asked for. containerfile_test.py CHORAL [unittest arguments]"""
 
 import json
 import pathlib
@@ -14,9 +14,9 @@ CHORAL = pathlib.Path(sys.argv[1]).resolve()
 INSTRUCTIONS = {"FROM", "COPY", "WORKDIR", "RUN", "ENV", "USER", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "ENTRYPOINT"}
 
 
-def stages():
+def stages(file="Containerfile"):
     """Of each stage its name, or its number, and its instructions with their arguments."""
-    text = (PROJECT / "packaging" / "Containerfile").read_text()
+    text = (PROJECT / "packaging" / file).read_text()
     text = re.sub(r"^#.*\n", "", text, flags=re.M).replace("\\\n", " ")
     out = []
     for line in filter(None, (line.strip() for line in text.splitlines())):
@@ -52,15 +52,24 @@ class ContainerfileTest(unittest.TestCase):
     def of(self, instruction):
         return [arguments for name, arguments in self.last if name == instruction]
 
-    def test_it_is_written_of_known_instructions(self):
-        names = []
-        for name, instructions in self.stages:
-            for instruction, arguments in instructions:
-                self.assertIn(instruction, INSTRUCTIONS)
-                if source := re.match(r"--from=(\S+) /\S+ /\S+$", arguments) if instruction == "COPY" and "--from" in arguments else None:
-                    self.assertIn(source[1], names, "a stage before")
-            names.append(name)
-        self.assertEqual({arguments.split()[0] for _, instructions in self.stages for name, arguments in instructions if name == "FROM"}, {"debian:bookworm-slim"})
+    def test_they_are_written_of_known_instructions(self):
+        for file, bases in ("Containerfile", {"debian:bookworm-slim"}), ("Containerfile.cuda", {"debian:bookworm-slim", "choral"}):
+            names = []
+            for name, instructions in stages(file):
+                for instruction, arguments in instructions:
+                    self.assertIn(instruction, INSTRUCTIONS)
+                    if source := re.match(r"--from=(\S+) /\S+ /\S+$", arguments) if instruction == "COPY" and "--from" in arguments else None:
+                        self.assertIn(source[1], names, "a stage before")
+                names.append(name)
+            self.assertEqual({arguments.split()[0] for _, instructions in stages(file) for name, arguments in instructions if name == "FROM"}, bases)
+
+    def test_the_plugin_lies_where_the_program_looks(self):
+        (_, made), (_, last) = stages("Containerfile.cuda")
+        self.assertTrue(any("./dev build cuda " in arguments and "cmake --install build/cuda --prefix /install" in arguments for _, arguments in made))
+        program, = [arguments.split()[-1] for arguments in self.of("COPY") if "--from=build" in arguments and "/bin/" in arguments]
+        prefix = str(pathlib.PurePath(program).parent.parent)
+        self.assertIn(("COPY", f"--from=plugin /install/lib/choral/plugins {prefix}/lib/choral/plugins"), last)
+        self.assertFalse({name for name, _ in last} & {"USER", "ENTRYPOINT", "HEALTHCHECK"}, "they are the other image's")
 
     def test_what_runs_is_nobody(self):
         self.assertEqual(len(self.of("USER")), 1)

@@ -71,8 +71,10 @@ void look_for_gpu(const MachineFacts& machine, DoctorReport& report) {
     return finding.subject == "device" && finding.text.find("cuda") != std::string::npos;
   };
   if (std::any_of(report.findings.begin(), report.findings.end(), names_it)) return;
-  report.notice("NVIDIA GPU", fmt::format("driver {}, and no plug-in that uses it", printable(machine.nvidia_driver)),
-                "`./dev build cuda` in the source tree, then CHORAL_PLUGIN_PATH=build/cuda (docs/install.md)");
+  report.notice(
+      "NVIDIA GPU", fmt::format("driver {}, and no plug-in that uses it", printable(machine.nvidia_driver)),
+      "`./dev build cuda` in the source tree, then CHORAL_PLUGIN_PATH=build/cuda; beside the Python package, choral-cuda "
+      "(docs/install.md)");
 }
 
 void examine_hub_cache(DoctorReport& report) {

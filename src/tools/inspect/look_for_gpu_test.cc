@@ -5,6 +5,7 @@
 namespace choral::tools {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -28,7 +29,7 @@ TEST(LookForGpu, SaysHowToUseOneThatIsIdle) {
   ASSERT_THAT(report.findings, SizeIs(2));
   EXPECT_EQ(report.findings[1].verdict, Verdict::kNotice);
   EXPECT_THAT(report.findings[1].text, HasSubstr("580.159.04"));
-  EXPECT_THAT(report.findings[1].cure, HasSubstr("./dev build cuda"));
+  EXPECT_THAT(report.findings[1].cure, AllOf(HasSubstr("./dev build cuda"), HasSubstr("choral-cuda")));
 }
 
 TEST(LookForGpu, LeavesAPlugInToSayItself) {
