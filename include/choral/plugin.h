@@ -126,9 +126,9 @@ typedef struct choral_probe {
   choral_header header;
   int32_t device_count;  /* 0: nothing usable here, and `reason` says why */
   int32_t score;         /* the highest one of all plug-ins wins when the user names none; the CPU has none */
-  uint64_t memory_bytes; /* of the first device; 0: not said */
-  /* Not 0: the host reads and writes what `allocate` gives through the same pointers. It does so while nothing is queued on the
-   * stream of its steps, and touches nothing of what copies beside them write. */
+  uint64_t memory_bytes; /* of a device, the smallest where they differ; 0: not said. By it the host goes without `capacity` */
+  /* Not 0: the host reads and writes what `allocate` gives by the same pointers. It does so while nothing is queued on the stream
+   * of its steps, and touches nothing of what copies beside them write. Without `capacity` such memory is the machine's own. */
   int32_t host_accessible;
   int32_t reserved;
   char device_name[CHORAL_NAME_SIZE]; /* "NVIDIA H200" */
@@ -190,7 +190,7 @@ typedef struct choral_memory_api {
   void (*stream_destroy)(choral_device*, choral_stream*);
   choral_status* (*stream_synchronize)(choral_device*, choral_stream*); /* errors of queued work come out here */
   /* What can be allocated now, and what there is in all. The host decides by it how large the cache is, and whether weights fit.
-   * Null: the host goes by its own memory, as where both are one. */
+   * Null: the host goes by the probe's memory_bytes, or by its own memory where it is told nothing or both are one. */
   choral_status* (*capacity)(choral_device*, uint64_t* free_bytes, uint64_t* total_bytes);
   /* Not 0: one more thread may call, beside everything else, `copy` to the device and stream_synchronize on a stream that no
    * other thread uses. The copy is complete once stream_synchronize has returned. Until then no operator is given it, though its

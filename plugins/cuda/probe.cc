@@ -1,4 +1,5 @@
 // What there is: a driver, new enough; a device, able enough. Nothing of it opens the device.
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -89,6 +90,11 @@ choral_status* probe(choral_probe* answer) {
       (void)cudaGetDeviceCount(&found.device_count);
       found.score = kScore;
       found.memory_bytes = facts.memory_bytes;
+      for (int other = 1; other < found.device_count; ++other) {
+        cudaDeviceProp properties{};
+        if (cudaGetDeviceProperties(&properties, other) != cudaSuccess) continue;
+        found.memory_bytes = std::min<uint64_t>(found.memory_bytes, properties.totalGlobalMem);
+      }
       std::snprintf(found.device_name, sizeof found.device_name, "%s", facts.name.c_str());
     }
     write(answer, found);

@@ -18,9 +18,11 @@ choral_status* ref_memory_open(ref_memory* memory, uint64_t size) {
   pthread_mutex_init(&memory->mutex, NULL);
   memory->size = size;
   memory->file = memfd_create("choral_ref_device", MFD_CLOEXEC);
-  memory->base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  memory->mapped = MAP_FAILED;
+  memory->accessible = ref_memory_is_accessible();
+  memory->base = memory->mapped = MAP_FAILED;
   if (memory->file >= 0 && ftruncate(memory->file, (off_t)size) == 0) {
+    memory->base = memory->accessible ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory->file, 0)
+                                      : mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     memory->mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory->file, 0);
   }
   if (memory->base != MAP_FAILED && memory->mapped != MAP_FAILED) return NULL;
@@ -38,6 +40,19 @@ void ref_memory_close(ref_memory* memory) {
   pthread_mutex_destroy(&memory->mutex);
   memset(memory, 0, sizeof *memory);
   memory->file = -1;
+}
+
+int ref_memory_is_accessible(void) {
+  const char* value = getenv("CHORAL_REF_HOST_ACCESSIBLE");
+  return value != NULL && strcmp(value, "1") == 0;
+}
+
+void ref_memory_lock(const ref_memory* memory) {
+  if (memory->accessible) mprotect(memory->base, memory->size, PROT_NONE);
+}
+
+void ref_memory_unlock(const ref_memory* memory) {
+  if (memory->accessible) mprotect(memory->base, memory->size, PROT_READ | PROT_WRITE);
 }
 
 /* First fit: the first gap that is wide enough. */

@@ -17,6 +17,7 @@ typedef struct ref_memory {
   unsigned char* mapped; /* the same bytes for the device */
   uint64_t size;
   int file;
+  int accessible;        /* to the host, by what it sees */
   pthread_mutex_t mutex; /* guards what follows */
   ref_block* blocks;
   int64_t count, capacity;
@@ -24,6 +25,10 @@ typedef struct ref_memory {
 } ref_memory;
 
 choral_status* ref_memory_open(ref_memory* memory, uint64_t size);
+/* CHORAL_REF_HOST_ACCESSIBLE: the host may touch this memory too, but for the time between lock and unlock. */
+int ref_memory_is_accessible(void);
+void ref_memory_lock(const ref_memory* memory);
+void ref_memory_unlock(const ref_memory* memory);
 void ref_memory_close(ref_memory* memory);
 choral_status* ref_memory_take(ref_memory* memory, uint64_t size, void** pointer);
 void ref_memory_give(ref_memory* memory, const void* pointer);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device.h"
+#include "memory.h"
 #include "ops.h"
 
 static choral_status* probe(choral_probe* theirs) {
@@ -12,7 +13,7 @@ static choral_status* probe(choral_probe* theirs) {
   ours.device_count = REF_DEVICES;
   ours.score = 10;
   ours.memory_bytes = ref_region_bytes();
-  ours.host_accessible = 0;
+  ours.host_accessible = ref_memory_is_accessible();
   snprintf(ours.device_name, sizeof ours.device_name, "reference device");
   ref_write(theirs, &ours, sizeof ours);
   return NULL;

@@ -22,8 +22,10 @@ struct choral_stream {
   choral_stream* next; /* of the device's list */
   pthread_t thread;
   pthread_mutex_t mutex;
-  pthread_cond_t work; /* for the thread */
-  pthread_cond_t room; /* for the host: a command is done */
+  pthread_cond_t work;       /* for the thread */
+  pthread_cond_t room;       /* for the host: a command is done */
+  const ref_memory* guarded; /* of the first stream: the host must not touch it while commands are queued */
+  int locked;                /* the host's thread only, as the one before */
   uint64_t pushed, done;
   int stopping;
   ref_failure failure;
@@ -76,6 +78,7 @@ choral_status* ref_stream_create(choral_device* device, choral_stream** result) 
     free(stream);
     return ref_error(CHORAL_RESOURCE_EXHAUSTED, "cannot start a stream's thread: %s", strerror(reason));
   }
+  if (device->streams == NULL) stream->guarded = &device->memory;
   stream->next = device->streams;
   device->streams = stream;
   *result = stream;
@@ -103,6 +106,10 @@ void ref_stream_destroy(choral_device* device, choral_stream* stream) {
 
 void ref_push(choral_stream* stream, ref_run_fn run, const void* args, size_t arg_bytes, int always) {
   if (arg_bytes > sizeof stream->commands[0].args) abort(); /* a mistake of this plug-in, found by its first test */
+  if (stream->guarded != NULL && !stream->locked) {
+    ref_memory_lock(stream->guarded);
+    stream->locked = 1;
+  }
   pthread_mutex_lock(&stream->mutex);
   while (stream->pushed - stream->done == kQueueLength) pthread_cond_wait(&stream->room, &stream->mutex);
   command* slot = &stream->commands[stream->pushed % kQueueLength];
@@ -139,6 +146,8 @@ void ref_drain_all(choral_device* device) {
 choral_status* ref_stream_synchronize(choral_device* device, choral_stream* stream) {
   if (stream == NULL) return ref_error(CHORAL_INVALID_ARGUMENT, "stream_synchronize needs a stream");
   ref_drain(stream);
+  if (stream->locked) ref_memory_unlock(stream->guarded);
+  stream->locked = 0;
   if (ref_is_lost(device)) return ref_error(CHORAL_UNAVAILABLE, "the device does not answer any more: this is a fault build");
   pthread_mutex_lock(&stream->mutex);
   const ref_failure failure = stream->failure;

@@ -5,6 +5,7 @@
 #include "base/free_memory.h"
 #include "base/size_text.h"
 #include "engine/state_pool.h"
+#include "platform/platform.h"
 #include "platform/session.h"
 
 namespace choral::engine {
@@ -46,6 +47,20 @@ MachineMemory machine_memory() {
           .free_limit = std::move(memory.least_free.name),
           .total_limit = std::move(memory.least_total.name),
           .cure = std::move(memory.least_free.cure)};
+}
+
+MachineMemory MachineMemory::within(int64_t most_free, int64_t most, std::string_view device) const {
+  MachineMemory limited = *this;
+  if (most < total_bytes) {
+    limited.total_bytes = most;
+    limited.total_limit = fmt::format("the device {}", device);
+  }
+  if (most_free < free_bytes) {
+    limited.free_bytes = most_free;
+    limited.free_limit = fmt::format("the device {}", device);
+    limited.cure = "it takes no more of the machine's memory";
+  }
+  return limited;
 }
 
 std::string limit_note(const MachineMemory& machine) {
@@ -120,15 +135,20 @@ Result<MemoryPlan> plan_model_memory(const ModelSizes& sizes, const EngineOption
                              .state_bytes = sizes.state_bytes,
                              .keeps_prefixes = options.enable_prefix_caching},
                       .draft = draft};
+  MachineMemory machine = machine_memory();
   if (!platform::host_reads(session)) {
     for (const auto& shape : sizes.layers) {
       session.expect_cache({kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
     }
     CHORAL_TRY(const auto memory, session.device_memory());
-    wishes.device = {.has_weights = true, .keeps_kv = session.keeps_kv()};
-    if (memory) wishes.device.memory = {memory->free_bytes, memory->total_bytes};
+    if (memory && memory->is_hosts) {
+      machine = machine.within(memory->free_bytes, memory->total_bytes, session.platform().name());
+    } else {
+      wishes.device = {.has_weights = true, .keeps_kv = session.keeps_kv()};
+      if (memory) wishes.device.memory = {memory->free_bytes, memory->total_bytes};
+    }
   }
-  return plan_memory(sizes.layers, sizes.positions, kv_dtype, std::move(wishes), machine_memory());
+  return plan_memory(sizes.layers, sizes.positions, kv_dtype, std::move(wishes), machine);
 }
 
 }  // namespace choral::engine

@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "choral/llm.h"
@@ -18,10 +19,13 @@ struct MachineMemory {
   // What leaves and what allows no more; empty: there is no more in the machine, or the device.
   std::string free_limit = {}, total_limit = {};
   std::string cure = "end other programs";  // where too little is free
+
+  // What of it a device may take that has no other memory.
+  MachineMemory within(int64_t most_free, int64_t most, std::string_view device) const;
 };
 
 struct DeviceShare {
-  bool has_weights = false;  // there is a device with a memory of its own
+  bool has_weights = false;  // there is a device whose memory is not the machine's
   bool keeps_kv = false;
   MachineMemory memory = {};  // now; all zero where the device does not say
   bool says_memory() const { return memory.total_bytes > 0; }

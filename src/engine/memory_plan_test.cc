@@ -112,6 +112,15 @@ TEST(MemoryPlan, NamesTheLimitThatLeavesLessThanTheMachineHas) {
   EXPECT_THAT(too_much_now, HasSubstr("--kv-cache-memory"));
 }
 
+TEST(MemoryPlan, ADeviceThatHasNoOtherMemoryTakesItsShareOfTheMachines) {
+  const MachineMemory machine{.free_bytes = 5 * kGiB, .total_bytes = 8 * kGiB};
+  EXPECT_EQ(plan(kGiB, machine.within(6 * kGiB, 16 * kGiB, "gpu"))->text(), plan(kGiB, machine)->text());
+  const MachineMemory share = machine.within(3 * kGiB, 4 * kGiB, "gpu");
+  EXPECT_THAT(plan(kGiB, share)->text(), ::testing::EndsWith("of 3.0 GiB free (the device gpu)"));
+  EXPECT_THAT(plan(3 * kGiB, share).status().message(), HasSubstr("the device gpu leaves 3.0 GiB"));
+  EXPECT_THAT(plan(5 * kGiB, share).status().message(), HasSubstr("the device gpu allows 4.0 GiB in all"));
+}
+
 // The weights and the cache are the device's, adapters' files the host's.
 TEST(MemoryPlan, ADevicesMemoryIsSharedOutByItself) {
   const MachineMemory host{.free_bytes = 4 * kGiB, .total_bytes = 8 * kGiB};

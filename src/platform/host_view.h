@@ -1,5 +1,7 @@
-// Between a device's memory and the host's. Where the host reads the device's memory, all of this is the memory itself and costs
-// nothing. Copies live in the host's scratch (or the step's memory) until the enclosing StepMark or the step ends.
+// Between a device's memory and the host's. Where the host computes, all of this is the memory itself and costs nothing; where it
+// reaches the device's memory, it is the memory itself too, once what is queued has been waited for. Whoever holds a view queues
+// nothing that its matrix is for. Copies live in the host's scratch (or the step's memory) until the enclosing StepMark or the
+// step ends.
 #pragma once
 
 #include <cstring>
@@ -16,8 +18,8 @@ template <class T>
 class HostView {
  public:
   HostView(const Context& ctx, MatrixView<T> on_device, Access access)
-      : ctx_(ctx), device_(on_device), host_(on_device), write_back_(access != Access::kRead && !host_reads(ctx.session)) {
-    if (host_reads(ctx.session) || device_.rows == 0) return;
+      : ctx_(ctx), device_(on_device), host_(on_device), write_back_(access != Access::kRead) {
+    if (device_.rows == 0 || ctx.session.reach_memory(access != Access::kWrite)) return;
     using Value = std::remove_const_t<T>;
     Value* data = ctx.kernel.scratch.make<Value>(device_.rows * device_.cols).data();
     host_ = {data, device_.rows, device_.cols};
@@ -43,17 +45,17 @@ class HostView {
   bool write_back_;
 };
 
-// The matrix itself where the host reads it, else a copy in scratch that is never written back: valid until the enclosing
+// The matrix itself where the host reaches it, else a copy in scratch that is never written back: valid until the enclosing
 // StepMark or the step ends, and the host's to change.
 inline MatrixView<float> host_copy(const Context& ctx, MatrixView<const float> on_device) {
   const MatrixView<const float> copy = *HostView<const float>(ctx, on_device, Access::kRead);
   return {const_cast<float*>(copy.data), copy.rows, copy.cols, copy.stride};
 }
 
-// Rows of the host's into rows of the device's memory.
+// Rows of the host's into rows of the device's memory, unless they are the same.
 inline void copy_to_device(const Context& ctx, MatrixView<const float> from, MatrixView<float> to) {
   constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-  if (from.rows == 0) return;
+  if (from.rows == 0 || from.data == to.data) return;
   ctx.session.copy(CopyKind::kToDevice, to.data, to.stride * kFloat, from.data, from.stride * kFloat, from.cols * kFloat,
                    from.rows);
 }
@@ -90,7 +92,7 @@ IndexArray<T> place_indices(const Context& ctx, std::span<const T> values) {
 // ends.
 template <class T>
 std::span<const T> to_host(const Context& ctx, std::span<const T> on_device) {
-  if (host_reads(ctx.session) || on_device.empty()) return on_device;
+  if (on_device.empty() || ctx.session.reach_memory(true)) return on_device;
   const auto copy = ctx.kernel.scratch.make<T>(on_device.size());
   const auto bytes = static_cast<int64_t>(on_device.size_bytes());
   ctx.session.copy(CopyKind::kToHost, copy.data(), bytes, on_device.data(), bytes, bytes, 1);

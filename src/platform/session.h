@@ -28,10 +28,11 @@ struct StepFacts {
   bool has_adapters = false;
 };
 
-// What a device with a memory of its own says of it; the memory plan goes by that.
+// What a device says of its memory; the memory plan goes by that.
 struct DeviceMemory {
   int64_t free_bytes = 0;  // now
   int64_t total_bytes = 0;
+  bool is_hosts = false;  // it is the machine's, of which the device takes no more than this
 };
 
 struct CacheHeads {
@@ -54,7 +55,7 @@ class Session {
   virtual Arena& memory() = 0;   // the step's, on the device
   virtual Arena& scratch() = 0;  // the step's, on the host; the same where the host reads the device's memory
 
-  // Nothing where the host's memory is used, or where the device does not say.
+  // Nothing where the host computes, or where the device does not say.
   virtual Result<std::optional<DeviceMemory>> device_memory() const { return std::optional<DeviceMemory>(); }
   // Before the model is loaded: it will have such a cache. A device that does not take it leaves the cache to the host, and a
   // note says why.
@@ -74,7 +75,10 @@ class Session {
   // A copy of host values that lives as long as the model: a norm's weight, a bias, a table.
   virtual Result<Tensor> keep(std::span<const float> values) = 0;
 
-  // Not for devices whose memory the host reads. Host memory may be reused at once, and read when this returns.
+  // Whether the host may touch the device's memory now, by the same pointers: where it can at all, and nothing is queued;
+  // `waits`: what is queued is waited for. Elsewhere it copies. Until something is queued again.
+  virtual bool reach_memory(bool waits);
+  // Not where the host computes. Host memory may be reused at once, and read when this returns.
   virtual void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
                     int64_t rows) = 0;
   // For copies of another thread's beside all of this; null: the device is called by one thread at a time.
@@ -107,7 +111,7 @@ class Session {
   virtual std::vector<std::string> take_notes() { return {}; }
 };
 
-// Whether pointers to the session's memory are the host's too.
+// Whether the host computes: pointers to the session's memory are its own, and nothing is ever queued.
 bool host_reads(const Session& session);
 
 }  // namespace choral::platform

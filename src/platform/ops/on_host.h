@@ -68,7 +68,7 @@ template <>
 struct OnHost<ops::Stack> {
   OnHost(const Context& ctx, const ops::Stack& stack) : host_(stack) {
     const int64_t bytes = stack.count * stack.rows * stack.row_bytes;
-    if (host_reads(ctx.session) || bytes == 0) return;
+    if (bytes == 0 || ctx.session.reach_memory(true)) return;
     std::byte* copy = ctx.kernel.scratch.make<std::byte>(bytes).data();
     ctx.session.copy(CopyKind::kToHost, copy, bytes, stack.data, bytes, bytes, 1);
     host_.data = copy;

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/clock.h"
 #include "kernels/gemm/gemm_float.h"
 
 namespace choral::platform {
 
-Result<std::shared_ptr<PluginDevice>> PluginDevice::open(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool,
-                                                         int index) {
-  std::shared_ptr<PluginDevice> device(new PluginDevice(std::move(plugin), pool));
+Result<std::shared_ptr<PluginDevice>> PluginDevice::open(std::shared_ptr<const PluginLibrary> plugin, const PluginProbe& probe,
+                                                         ThreadPool& pool, int index) {
+  std::shared_ptr<PluginDevice> device(new PluginDevice(std::move(plugin), probe, pool));
   auto config = with_header<choral_device_config>();
   config.index = index;
   config.pool = &device->pool_;
@@ -56,21 +57,29 @@ Result<PluginDevice::Memory> PluginDevice::allocate(int64_t size_bytes) {
   void* memory = nullptr;
   CHORAL_RETURN_IF_ERROR(take_status(call(plugin_->memory.allocate, static_cast<uint64_t>(size_bytes), &memory)));
   if (memory == nullptr) return internal_error("allocate gave neither {} bytes nor an error", size_bytes);
-  auto owner =
-      std::shared_ptr<void>(memory, [device = shared_from_this()](void* p) { device->call(device->plugin_->memory.release, p); });
+  count_taken(size_bytes);
+  auto owner = std::shared_ptr<void>(memory, [device = shared_from_this(), size_bytes](void* p) {
+    device->call(device->plugin_->memory.release, p);
+    device->count_taken(-size_bytes);
+  });
   if (reinterpret_cast<uintptr_t>(memory) % kCacheLineBytes != 0)
     return internal_error("allocate gave memory that is not 64-byte aligned");
   return Memory{std::move(owner), static_cast<std::byte*>(memory)};
 }
 
 Result<std::optional<DeviceMemory>> PluginDevice::memory() const {
-  if (plugin_->memory.capacity == nullptr) return std::optional<DeviceMemory>();
+  if (plugin_->memory.capacity == nullptr) {
+    if (memory_bytes_ == 0 && !host_accessible_) return std::optional<DeviceMemory>();
+    const int64_t total = memory_bytes_ > 0 ? memory_bytes_ : std::numeric_limits<int64_t>::max();
+    const int64_t taken = std::min(taken_bytes_.load(std::memory_order_relaxed), total);
+    return std::optional(DeviceMemory{.free_bytes = total - taken, .total_bytes = total, .is_hosts = host_accessible_});
+  }
   uint64_t free = 0, total = 0;
   CHORAL_RETURN_IF_ERROR(take_status(call(plugin_->memory.capacity, &free, &total)).while_("capacity"));
   if (free > total || total > uint64_t{1} << 60) {
     return internal_error("capacity says {} free bytes of {}, which no device has", free, total);
   }
-  return std::optional(DeviceMemory{static_cast<int64_t>(free), static_cast<int64_t>(total)});
+  return std::optional(DeviceMemory{.free_bytes = static_cast<int64_t>(free), .total_bytes = static_cast<int64_t>(total)});
 }
 
 choral_copy copy_of_rows(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
@@ -148,7 +157,8 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
   const auto& d = *matrix->device_;
   CHORAL_RETURN_IF_ERROR(take_status(d.call(d.plugin().weights.prepack, d.stream(), &weight, &matrix->handle_, &facts)));
   if (matrix->handle_ == nullptr) return internal_error("prepack gave neither a weight nor an error");
-  matrix->size_bytes_ = facts.size_bytes;
+  matrix->size_bytes_ = std::max<int64_t>(facts.size_bytes, 0);
+  d.count_taken(matrix->size_bytes_);
   matrix->format_ = plugin_text(facts.format, sizeof facts.format);
   matrix->kernel_ = plugin_text(facts.kernel, sizeof facts.kernel);
   if (spec.format == DType::kI8) matrix->integers_ = std::move(scales);
@@ -156,7 +166,9 @@ Result<std::unique_ptr<kernels::PackedMatrix>> PluginMatrix::pack(std::shared_pt
 }
 
 PluginMatrix::~PluginMatrix() {
-  if (handle_ != nullptr) device_->call(device_->plugin().weights.release, handle_);
+  if (handle_ == nullptr) return;
+  device_->call(device_->plugin().weights.release, handle_);
+  device_->count_taken(-size_bytes_);
 }
 
 Status PluginMatrix::read_row(int64_t row, std::span<float> out) const {

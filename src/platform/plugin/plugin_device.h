@@ -1,6 +1,7 @@
 // A plug-in's device, open: its handle, its one stream, and memory and weights that keep it open as long as they live.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -8,6 +9,7 @@
 #include "kernels/machine_peaks.h"
 #include "platform/plugin/plugin_host.h"
 #include "platform/plugin/plugin_library.h"
+#include "platform/plugin/plugin_platform.h"
 #include "platform/plugin/weight_scales.h"
 #include "platform/session.h"
 #include "tensor/tensor.h"
@@ -21,7 +23,8 @@ choral_copy copy_of_rows(int32_t kind, void* to, int64_t to_pitch, const void* f
 class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
  public:
   // `pool` outlives the device.
-  static Result<std::shared_ptr<PluginDevice>> open(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool, int index);
+  static Result<std::shared_ptr<PluginDevice>> open(std::shared_ptr<const PluginLibrary> plugin, const PluginProbe& probe,
+                                                    ThreadPool& pool, int index);
   ~PluginDevice();
 
   const PluginLibrary& plugin() const { return *plugin_; }
@@ -42,7 +45,10 @@ class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
     std::byte* data = nullptr;
   };
   Result<Memory> allocate(int64_t size_bytes);
+  // By what the device says, or by what its probe said and was taken since. Nothing: neither does.
   Result<std::optional<DeviceMemory>> memory() const;
+  bool host_accessible() const { return host_accessible_; }
+  void count_taken(int64_t bytes) const { taken_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
   Status copy(int32_t kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes, int64_t rows);
   Status synchronize();
   // On a stream of their own; null: the plug-in takes calls of one thread alone.
@@ -53,11 +59,18 @@ class PluginDevice : public std::enable_shared_from_this<PluginDevice> {
   double waited_s() const { return waited_s_; }
 
  private:
-  PluginDevice(std::shared_ptr<const PluginLibrary> plugin, ThreadPool& pool) : plugin_(std::move(plugin)), pool_{pool} {}
+  PluginDevice(std::shared_ptr<const PluginLibrary> plugin, const PluginProbe& probe, ThreadPool& pool)
+      : plugin_(std::move(plugin)),
+        pool_{pool},
+        memory_bytes_(static_cast<int64_t>(probe.memory_bytes)),
+        host_accessible_(probe.host_accessible) {}
   Status try_memory();
 
   std::shared_ptr<const PluginLibrary> plugin_;
   mutable choral_pool pool_;
+  const int64_t memory_bytes_;
+  const bool host_accessible_;
+  mutable std::atomic<int64_t> taken_bytes_ = 0;  // by allocations and weights
   choral_device* handle_ = nullptr;
   choral_stream* stream_ = nullptr;
   double waited_s_ = 0;

@@ -13,7 +13,7 @@ class PluginPlatform : public Platform {
       : plugin_(std::move(plugin)), probe_(std::move(probe)), device_(device) {}
 
   std::string_view name() const override { return plugin_->name; }
-  // The host never touches what a plug-in allocates: an operator may still be on its way there.
+  // What a plug-in allocates is the host's only at times, if ever (Session::reach_memory): an operator may be on its way there.
   Device device() const override { return device_; }
   std::string description() const override {
     const int count = probe_.device_count;
@@ -59,7 +59,7 @@ class PluginPlatform : public Platform {
   std::vector<Patch> patches() const override { return plugin_->patches; }
 
   Result<std::unique_ptr<Session>> open(ThreadPool& pool, const PlatformConfig& config) const override {
-    return PluginSession::open(*this, plugin_, pool, config).while_(fmt::format("device {}", name()));
+    return PluginSession::open(*this, plugin_, probe_, pool, config).while_(fmt::format("device {}", name()));
   }
 
  private:
@@ -76,7 +76,8 @@ Result<PluginProbe> probe_plugin(const PluginLibrary& plugin) {
   PluginProbe probe{.device_count = border.device_count,
                     .score = border.score,
                     .device_name = plugin_text(border.device_name, sizeof border.device_name),
-                    .memory_bytes = border.memory_bytes,
+                    .memory_bytes = std::min(border.memory_bytes, uint64_t{1} << 60),
+                    .host_accessible = border.host_accessible != 0,
                     .reason = plugin_text(border.reason, sizeof border.reason)};
   if (probe.device_count <= 0 && probe.reason.empty()) probe.reason = "it found no device, and gave no reason";
   return probe;

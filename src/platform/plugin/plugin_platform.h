@@ -10,8 +10,9 @@ struct PluginProbe {
   int device_count = 0;
   int score = 0;
   std::string device_name;
-  uint64_t memory_bytes = 0;  // of its first device; 0: it did not say
-  std::string reason;         // why there is no device
+  uint64_t memory_bytes = 0;     // of a device; 0: it did not say
+  bool host_accessible = false;  // while nothing is queued
+  std::string reason;            // why there is no device
 };
 
 // An error when the probe itself fails.

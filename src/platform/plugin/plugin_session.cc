@@ -37,15 +37,6 @@ kernels::PackSpec with_x_in_full(kernels::PackSpec weight) {
   return weight;
 }
 
-int32_t way_of(CopyKind kind) {
-  switch (kind) {
-    case CopyKind::kToDevice: return CHORAL_HOST_TO_DEVICE;
-    case CopyKind::kToHost: return CHORAL_DEVICE_TO_HOST;
-    case CopyKind::kOnDevice: break;
-  }
-  return CHORAL_DEVICE_TO_DEVICE;
-}
-
 }  // namespace
 
 PluginSession::PluginSession(const Platform& platform, std::shared_ptr<PluginDevice> device)
@@ -73,8 +64,8 @@ PluginSession::~PluginSession() {
 }
 
 Result<std::unique_ptr<Session>> PluginSession::open(const Platform& platform, std::shared_ptr<const PluginLibrary> plugin,
-                                                     ThreadPool& pool, const PlatformConfig& config) {
-  CHORAL_TRY(auto device, PluginDevice::open(std::move(plugin), pool, platform.device().index));
+                                                     const PluginProbe& probe, ThreadPool& pool, const PlatformConfig& config) {
+  CHORAL_TRY(auto device, PluginDevice::open(std::move(plugin), probe, pool, platform.device().index));
   std::unique_ptr<PluginSession> session(new PluginSession(platform, std::move(device)));
   // In the order in which workers of this kind are known to need it: patches, which the rest obeys; names of fused operators, so
   // that lookups find them; overrides; the operators themselves.
@@ -279,6 +270,7 @@ bool PluginSession::call(OpSet set, OpId op, const void* args) {
   const auto function = functions_[static_cast<size_t>(set)][at(op)];
   if (!lost_.ok()) return true;  // nothing of this step will be used
   if (function == nullptr) return false;
+  queued_ = true;
   choral_status* status = device_->call(function, device_->stream(), args);
   if (status == nullptr) [[likely]] {
     if (finish_each_) fail(device_->synchronize().while_(name_of(op)));
@@ -297,6 +289,7 @@ bool PluginSession::call(OpSet set, OpId op, const void* args) {
 void PluginSession::must_call(OpId op, const void* args) {
   const auto function = functions_[static_cast<size_t>(OpSet::kTable)][at(op)];
   if (function == nullptr || !lost_.ok()) return;
+  queued_ = true;
   Status status = take_status(device_->call(function, device_->stream(), args));
   if (trying_ && !status.ok()) {
     refusal_ = std::move(status);
@@ -357,12 +350,6 @@ void PluginSession::fail(Status status) {
   CHORAL_LOG(kError, "{}", notes_.back());
 }
 
-Result<Tensor> PluginSession::allocate(DType dtype, Shape shape) {
-  const int64_t bytes = row_bytes(dtype, shape.elements());
-  CHORAL_TRY(auto memory, device_->allocate(bytes));
-  return Tensor(std::move(memory.owner), memory.data, dtype, shape, platform_.device());
-}
-
 // What a weight of this form is answered with: why the device does not multiply it so, or an error that ends the load.
 Status PluginSession::try_form(const Context& ctx, const kernels::PackSpec& weight) {
   const WeightForm form = WeightForm::of(weight);
@@ -381,6 +368,7 @@ Status PluginSession::try_form(const Context& ctx, const kernels::PackSpec& weig
 
 Result<std::unique_ptr<kernels::PackedMatrix>> PluginSession::pack_on_device(const kernels::PackSpec& weight) {
   if (!serves(kOpId<ops::Matmul>)) return unsupported("its matmul is not used");
+  queued_ = true;
   return PluginMatrix::pack(device_, weight);
 }
 
@@ -408,24 +396,6 @@ Status PluginSession::fall_back(std::string note) {
   return {};
 }
 
-Result<Tensor> PluginSession::keep(std::span<const float> values) {
-  const auto bytes = static_cast<int64_t>(values.size_bytes());
-  CHORAL_TRY(auto memory, device_->allocate(bytes));
-  CHORAL_RETURN_IF_ERROR(device_->copy(CHORAL_HOST_TO_DEVICE, memory.data, bytes, values.data(), bytes, bytes, 1));
-  return Tensor(std::move(memory.owner), memory.data, DType::kF32, {std::ssize(values)}, platform_.device());
-}
-
-void PluginSession::copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
-                         int64_t rows) {
-  if (!lost_.ok()) return;
-  if (kind == CopyKind::kToHost) {
-    ++host_copies_;
-    host_copied_bytes_ += row_bytes * rows;
-    about_to_wait();
-  }
-  fail(device_->copy(way_of(kind), to, to_pitch, from, from_pitch, row_bytes, rows).while_("copy"));
-}
-
 choral_step PluginSession::step_of(const StepFacts& facts) const {
   auto step = with_header<choral_step>();
   step.index = facts.index;
@@ -445,6 +415,7 @@ void PluginSession::begin_step(const StepFacts& facts) {
   in_step_ = true;
   if (worker_ == nullptr || worker_->begin_step == nullptr || !lost_.ok()) return;
   const auto step = step_of(facts);
+  queued_ = true;
   fail(take_status(device_->call(worker_->begin_step, device_->stream(), &step)).while_("begin_step"));
 }
 
@@ -456,6 +427,7 @@ Status PluginSession::end_step(const StepFacts& facts) {
   about_to_wait();
   in_step_ = false;
   if (lost_.ok()) fail(device_->synchronize().while_("synchronize"));
+  queued_ = false;
   const Status refused = std::exchange(no_memory_, {});
   if (!lost_.ok() || refused.ok()) return lost_;
   return resource_exhausted("{}: {}", device_name(), refused.message());

@@ -22,7 +22,7 @@ enum class OpSet { kTable, kCustom };
 class PluginSession : public Session {
  public:
   static Result<std::unique_ptr<Session>> open(const Platform& platform, std::shared_ptr<const PluginLibrary> plugin,
-                                               ThreadPool& pool, const PlatformConfig& config);
+                                               const PluginProbe& probe, ThreadPool& pool, const PlatformConfig& config);
   ~PluginSession() override;
 
   const Platform& platform() const override { return platform_; }
@@ -39,6 +39,7 @@ class PluginSession : public Session {
   Result<Tensor> allocate(DType dtype, Shape shape) override;
   Result<std::unique_ptr<kernels::PackedMatrix>> prepack(const Context& ctx, const kernels::PackSpec& weight) override;
   Result<Tensor> keep(std::span<const float> values) override;
+  bool reach_memory(bool waits) override;
   void copy(CopyKind kind, void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t row_bytes,
             int64_t rows) override;
   Result<std::unique_ptr<SideCopies>> copies_beside() override { return device_->copies_beside(); }
@@ -105,6 +106,7 @@ class PluginSession : public Session {
   int64_t host_copies_ = 0, host_copied_bytes_ = 0;
   enum class Fused { kNone, kDeclared, kLoaded, kFailed } fused_ = Fused::kNone;
   std::function<void()> before_wait_;
+  bool queued_ = false;  // something since the stream was last waited for
   bool in_step_ = false;
   bool strict_ = false;
   bool finish_each_ = false;  // operators are timed
