@@ -162,6 +162,7 @@ Status run(const DoctorFlags& flags) {
   examine_memory(machine.memory, report);
   examine_huge_pages(machine, report);
   tools::examine_hub_cache(report);
+  tools::examine_packed_cache(report);
   {
     Progress progress(flags.engine.quiet);
     progress.update("measuring memory and arithmetic", Progress::kUnknown);

@@ -66,7 +66,7 @@ class LoadTimes {
   explicit LoadTimes(double begin) : since_(begin) {}
 
   void enter(std::string_view phase) {
-    if (phase == "memory") return;  // told within its phase
+    if (phase == "memory" || phase == "packed") return;  // told within its phase
     const std::string_view stage = phase == "load" || phase == "pack" ? "weights" : phase == "adapters" ? "adapters" : "files";
     if (stage == stages_.back().first && phase != "ready") return;
     const double now = now_s();
@@ -162,6 +162,12 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("--activations", o.activations,
          "what weights meet: auto (as the checkpoint says, else x in full), 16bit (of x, on a device), int8 (of integer weights)",
          "NAME");
+  option("--packed-cache", o.packed_cache,
+         "where packed weights are kept for the next start: auto (1 GiB and more, beside the hub's cache), off or a folder",
+         "FOLDER");
+  app.add_flag_callback(
+         "--no-packed-cache", [&o] { o.packed_cache = "off"; }, "keep no packed weights, and read none")
+      ->group("Engine");
   option("--kv-cache-dtype", o.kv_cache_dtype, "KV cache: auto (float16), float32 (exact), bfloat16, float16, int8", "TYPE");
   option("--kv-cache-memory", flags.kv_cache_memory, "KV cache, e.g. 512M or 2G (by free memory)", "SIZE");
   option("-c,--max-model-len,--ctx-size", o.max_model_len, "longest prompt and answer together (the model's)", "N");
@@ -284,6 +290,7 @@ Result<std::unique_ptr<LLM>> load_llm(const EngineFlags& flags, EngineOptions op
     times.enter(p.phase);
     if (p.phase == "memory" && flags.tells_memory) progress.say_line(fmt::format("memory: {}", p.detail));
     if (p.phase == "pack") progress.update("packing weights", p.fraction);
+    if (p.phase == "packed") progress.say_line(fmt::format("packed weights: {}", p.detail));
     if (p.phase == "load") progress.update(fmt::format("reading {}", p.detail), Progress::kUnknown);
     if (p.phase == "adapters") progress.update(fmt::format("loading adapter {}", p.detail), p.fraction);
   };

@@ -36,7 +36,7 @@ class Platform;
 }  // namespace platform
 
 struct LoadProgress {
-  std::string_view phase;  // "open", "load", "memory" (what it will take, in words), "pack", "adapters", "ready"
+  std::string_view phase;  // "open", "load", "memory" (what it will take, in words), "pack", "packed" (how it went, in words), …
   std::string_view detail;
   double fraction = 0;  // 0 … 1 of the phase
 };
@@ -107,6 +107,9 @@ struct EngineOptions {
   std::shared_ptr<const platform::LayerOverrides> layer_overrides = {};
   // Instead of the one that `device` would find (platform/platform.h), for the same programs.
   std::shared_ptr<const platform::Platform> platform = {};
+  // Packed weights on disk, which a later load maps instead of packing: auto (those of 1 GiB and more, beside the hub's cache) |
+  // off | a folder (those of every model)
+  std::string packed_cache = "auto";
   int threads = 0;            // 0 = one per physical core
   std::string numa = "auto";  // threads stay at caches and so at nodes: auto, where each core has one; off; distribute, always
   // Ranks that divide the model, each with some rows of every matrix and threads of its own; answers are the same bits.

@@ -13,7 +13,7 @@ from choral.errors import InvalidArgumentError
 
 # By the engine's names, with the values it takes.
 ENGINE_ARGUMENTS = {
-    "tokenizer", "dtype", "quantization", "activations", "kv_cache_dtype", "device", "strict", "require_device", "custom_ops", "fuse",
+    "tokenizer", "dtype", "quantization", "activations", "packed_cache", "kv_cache_dtype", "device", "strict", "require_device", "custom_ops", "fuse",
     "threads", "numa", "tensor_parallel_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "max_waiting", "max_waiting_tokens",
     "request_timeout_s", "queue_timeout_s", "enable_prefix_caching", "enable_chunked_prefill", "speculative", "most_guessed", "traffic_memory_bytes", "draft_model", "draft_quantization",
     "scheduling_policy", "seed", "chat_template", "adapter_root", "lora_dtype", "max_lora_rank", "lora_extra_vocab_size", "lora_bias", "max_loras",

@@ -47,6 +47,7 @@ void bind_options(nb::module_& m) {
       .def_rw("dtype", &EngineOptions::dtype)
       .def_rw("quantization", &EngineOptions::quantization)
       .def_rw("activations", &EngineOptions::activations)
+      .def_rw("packed_cache", &EngineOptions::packed_cache)
       .def_rw("kv_cache_dtype", &EngineOptions::kv_cache_dtype)
       .def_rw("device", &EngineOptions::device)
       .def_rw("strict", &EngineOptions::strict)

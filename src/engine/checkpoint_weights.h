@@ -35,7 +35,7 @@ class CheckpointWeights : public quant::WeightSource {
   std::vector<std::string> untaken() const;
   // SHA-256 in hex over the tensors that were taken: their names, types, shapes, and bytes from all over each, which are all of a
   // small one's. Another model has another; one that differs in single numbers alone may have the same.
-  std::string digest() const;
+  std::string digest() const override;
 
  private:
   std::shared_ptr<const io::Checkpoint> checkpoint_;

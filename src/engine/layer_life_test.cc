@@ -44,9 +44,10 @@ class NotedMethod : public quant::LinearMethod {
     method_->create_weights(shape, parameters);
   }
   Status process_weights_after_loading(const platform::Context& ctx, const quant::WeightRequest& request,
-                                       const quant::LinearShape& shape, quant::ParameterSet& parameters) override {
+                                       const quant::LinearShape& shape, quant::ParameterSet& parameters,
+                                       quant::PackedLayers* kept) override {
     life_.note(Time::kProcess);
-    return method_->process_weights_after_loading(ctx, request, shape, parameters);
+    return method_->process_weights_after_loading(ctx, request, shape, parameters, kept);
   }
   void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue& epilogue,
              MatrixView<float> y) const override {

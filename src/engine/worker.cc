@@ -1,5 +1,6 @@
 #include "engine/worker.h"
 
+#include "base/clock.h"
 #include "base/cpu_share.h"
 #include "base/cpu_topology.h"
 #include "base/log.h"
@@ -69,6 +70,8 @@ void Worker::join(const layers::Ranks& share, platform::Collective& ranks) {
 }
 
 Status Worker::find(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options) {
+  const std::string told = config.to_json();
+  config_digest_ = sha256(std::as_bytes(std::span(told)));
   CHORAL_TRY(found_, find_weights(config, ctx_.session, source, options.max_model_len, device_.forms));
   return {};
 }
@@ -90,10 +93,35 @@ Status Worker::plan(const ModelSizes& sizes, const EngineOptions& options, const
 }
 
 Status Worker::pack(quant::WeightSource& source, const EngineOptions& options) {
-  CHORAL_TRY(loaded_, pack_weights(ctx_, std::move(found_), source, device_.forms.fusion, options.on_progress));
+  const double begin = now_s();
+  const auto cache = open_packed_cache(source, options);
+  if (cache != nullptr) source.set_packed_layers(&cache->layers());
+  auto loaded = pack_weights(ctx_, std::move(found_), source, device_.forms.fusion, options.on_progress);
+  source.set_packed_layers(nullptr);
+  CHORAL_TRY(loaded_, std::move(loaded));
+  if (cache != nullptr) {
+    const std::string told = cache->finish(now_s() - begin);
+    packed_file_ = cache->file();
+    if (!told.empty() && options.on_progress) options.on_progress({"packed", told, 1});
+    if (!told.empty()) notes_.push_back("packed weights: " + told);
+  }
   for (auto& note : ctx_.session.take_notes()) notes_.push_back(std::move(note));  // of weights that the device did not take
   notes_.insert(notes_.end(), loaded_.notes.begin(), loaded_.notes.end());
   return {};
+}
+
+std::unique_ptr<PackedCache> Worker::open_packed_cache(const quant::WeightSource& source, const EngineOptions& options) const {
+  // What others bring to packing is not told by the files.
+  const bool is_own = &ctx_.session.platform() == &platform::cpu_platform() && options.layer_overrides == nullptr &&
+                      device_.forms.schemes.empty();
+  if (!is_own || source.checkpoint() == nullptr) return nullptr;
+  const layers::Ranks& ranks = device_.forms.ranks;
+  const auto forms =
+      fmt::format("--dtype {} --quantization {} --activations {}, rank {} of {}, level {}", options.dtype, options.quantization,
+                  options.activations, ranks.rank, ranks.count, cpu_level_name(ctx_.kernel.level));
+  return PackedCache::open(
+      {.files = source.checkpoint()->identity(), .forms = forms, .config = config_digest_, .weights = source.digest()},
+      options.packed_cache, *pool_);
 }
 
 Status Worker::load(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options,

@@ -15,6 +15,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model_loader.h"
 #include "engine/model_runner.h"
+#include "engine/packed_cache.h"
 #include "engine/state_pool.h"
 
 namespace choral::engine {
@@ -48,7 +49,10 @@ class Worker {
   void leave_answers() { runner_->leave_answers(); }
   void drop_request(uint64_t id) { runner_->drop_request(id); }
   // An error is the device's, whose answers can't be used.
-  Status execute_model(const StepInput& input, StepOutput& out) { return runner_->execute_model(input, out); }
+  Status execute_model(const StepInput& input, StepOutput& out) {
+    CHORAL_RETURN_IF_ERROR(runner_->execute_model(input, out));
+    return packed_file_ != nullptr ? packed_file_->check_unchanged() : Status();
+  }
   bool on_wait(std::function<void()> work) { return ctx_.session.on_wait(std::move(work)); }
   lora::LoRAModelManager& lora_manager() { return *lora_manager_; }
   const std::shared_ptr<ThreadPool>& pool() const { return pool_; }
@@ -59,6 +63,8 @@ class Worker {
   void set_profile(platform::OpProfile* profile) { ctx_.profile = profile; }
   const LoadedModel& loaded() const { return loaded_; }
   int64_t kv_bytes() const { return kv_pool_->size_bytes(); }
+  // Of the weights, what lies in a file that others may have mapped too.
+  int64_t mapped_bytes() const { return packed_file_ != nullptr ? static_cast<int64_t>(packed_file_->size_bytes()) : 0; }
   int64_t max_model_len() const { return memory_.kv.max_model_len; }
   const MemoryPlan& memory() const { return memory_; }
   DType kv_dtype() const { return kv_dtype_; }
@@ -68,13 +74,16 @@ class Worker {
 
  private:
   Worker(std::shared_ptr<ThreadPool> pool, DeviceSetup device);
+  std::unique_ptr<PackedCache> open_packed_cache(const quant::WeightSource& source, const EngineOptions& options) const;
   Status give_adapters_to_device(const EngineOptions& options);
 
   std::shared_ptr<ThreadPool> pool_;
   DeviceSetup device_;
   platform::Context ctx_;
+  Sha256Digest config_digest_ = {};
   FoundModel found_;  // until it is loaded_
   LoadedModel loaded_;
+  std::shared_ptr<const io::SectionFile> packed_file_;  // that weights lie in; null: in memory of their own
   std::optional<KvPool> kv_pool_;
   StatePool state_pool_;  // empty where no layer keeps a state
   std::optional<lora::LoRAModelManager> lora_manager_;

@@ -36,6 +36,15 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const ModelLocation& 
                    directory.string());
 }
 
+bool Checkpoint::add_identity(const FileBytes& file, std::vector<FileIdentity>& identity) {
+  std::error_code error;
+  const auto path = std::filesystem::canonical(file.path(), error);
+  std::string content = file.identity();
+  if (error || content.empty()) return false;
+  identity.push_back({path.string(), std::move(content)});
+  return true;
+}
+
 Status Checkpoint::missing(std::string_view name, std::string_view where) const {
   NameHint hint(name);
   for (const auto& candidate : names_) hint.consider(candidate);

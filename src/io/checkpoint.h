@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "io/file_bytes.h"
 #include "io/model_location.h"
 #include "tensor/view.h"
 
@@ -39,6 +40,12 @@ struct SourceTensor {
   std::vector<RowsInTurn> parts = {};
 };
 
+// A file by what tells its content from others that it had (RegularFile::identity).
+struct FileIdentity {
+  std::string path;  // without links on its way
+  std::string content;
+};
+
 class Checkpoint {
  public:
   // A model directory, a .safetensors file or a .gguf file.
@@ -53,6 +60,8 @@ class Checkpoint {
   // kUnavailable when a file was cut or written to since it was opened: what was read is no weight. To be asked after the last
   // read. A file that was replaced by rename or removed is none of this.
   virtual Status check_unchanged() const = 0;
+  // The files that it is, to tell it by; empty where it can't be told whether they stay what they are (FileBytes::identity).
+  virtual std::vector<FileIdentity> identity() const = 0;
   virtual std::string description() const = 0;  // "GGUF v3, llama, 272 tensors, 93.8 MiB"
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
@@ -60,6 +69,8 @@ class Checkpoint {
 
  protected:
   Status missing(std::string_view name, std::string_view where) const;
+  // Adds a file to what identity() says. False: it can't be told by anything.
+  static bool add_identity(const FileBytes& file, std::vector<FileIdentity>& identity);
 
   std::vector<std::string> names_;
   uint64_t total_bytes_ = 0;

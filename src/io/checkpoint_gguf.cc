@@ -26,6 +26,13 @@ class GgufCheckpoint : public Checkpoint {
     if (from->second != nullptr) file_->release(from->second->name);
   }
   Status check_unchanged() const override { return file_->check_unchanged(); }
+  std::vector<FileIdentity> identity() const override {
+    std::vector<FileIdentity> all;
+    for (const auto& part : file_->parts()) {
+      if (!add_identity(*part, all)) return {};
+    }
+    return all;
+  }
   std::string description() const override {
     return fmt::format("GGUF v{}, {}, {} tensors, {:.1f} MiB", file_->version(), architecture_.name, names_.size(),
                        static_cast<double>(total_bytes_) / (1 << 20));

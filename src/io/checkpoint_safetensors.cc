@@ -54,6 +54,13 @@ class SafetensorsCheckpoint : public Checkpoint {
     for (const auto& [file, prefix] : files_) CHORAL_RETURN_IF_ERROR(file->file().check_unchanged());
     return {};
   }
+  std::vector<FileIdentity> identity() const override {
+    std::vector<FileIdentity> all;
+    for (const auto& [file, prefix] : files_) {
+      if (!add_identity(file->file(), all)) return {};
+    }
+    return all;
+  }
   std::string description() const override {
     return fmt::format("safetensors, {} file{}, {} tensors, {:.1f} MiB", files_.size(), files_.size() == 1 ? "" : "s",
                        names_.size(), static_cast<double>(total_bytes_) / (1 << 20));

@@ -24,6 +24,8 @@ class FileBytes {
   virtual void release(std::span<const std::byte> range) const = 0;
   // kUnavailable when bytes() may not be one content of the file. To be asked after the last read.
   virtual Status check_unchanged() const = 0;
+  // RegularFile::identity(); empty of bytes of no file, and where it can't be told.
+  virtual std::string identity() const { return {}; }
 
  protected:
   explicit FileBytes(std::string path) : path_(std::move(path)) {}

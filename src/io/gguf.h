@@ -75,6 +75,7 @@ class GgufFile {
   const std::string& path() const { return parts_.front()->path(); }
   Status check_unchanged() const;             // see FileBytes::check_unchanged
   void release(std::string_view name) const;  // see FileBytes::release; an unknown name is ignored
+  std::span<const std::shared_ptr<const FileBytes>> parts() const { return parts_; }
 
  private:
   GgufFile(std::vector<std::shared_ptr<const FileBytes>> parts, GgufHeader header)

@@ -9,6 +9,10 @@ namespace choral::io {
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
   CHORAL_TRY(RegularFile file, RegularFile::open(path));
+  return open(std::move(file));
+}
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::open(RegularFile file) {
   const std::byte* data = nullptr;
   const auto size = static_cast<size_t>(file.stamp().size);
   if (size > 0) {  // mmap refuses zero bytes
@@ -30,6 +34,11 @@ MappedFile::~MappedFile() {
 }
 
 Status MappedFile::check_unchanged() const { return guard_->torn() ? changed_while_read(path_) : file_.check_unchanged(); }
+
+void MappedFile::use_huge_pages() const {
+  // Advice: failing costs speed, not correctness.
+  if (!bytes_.empty()) ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_HUGEPAGE);
+}
 
 void MappedFile::release(std::span<const std::byte> range) const {
   if (range.empty() || bytes_.empty()) return;

@@ -24,12 +24,16 @@ namespace choral::io {
 class MappedFile : public FileBytes {
  public:
   static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
+  static Result<std::shared_ptr<const MappedFile>> open(RegularFile file);
   ~MappedFile() override;
 
   // Gives the memory of the pages lying wholly inside `range` back (MADV_DONTNEED). For weights that were packed and are not read
   // again.
   void release(std::span<const std::byte> range) const override;
   Status check_unchanged() const override;
+  std::string identity() const override { return file_.identity(); }
+  // All of it will be read over and over: it shall be in huge pages, where the kernel has them for files.
+  void use_huge_pages() const;
 
  private:
   MappedFile(RegularFile file, std::span<const std::byte> bytes);

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
+#include <thread>
+
 #include "support/temp_dir.h"
 
 namespace choral::io {
@@ -51,6 +54,25 @@ TEST(MappedFile, ReleaseDropsOnlyWholePagesInsideTheRange) {
   (*file)->release(bytes.subspan(100, 50'000));
   (*file)->release(bytes);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), content);
+}
+
+TEST(MappedFile, IsToldByItsTimesOnceTheyAreOld) {
+  const TempDir folder;
+  const std::string path = folder.write("f", "hello");
+  EXPECT_EQ((*MappedFile::open(path))->identity(), "") << "it may change again within the same tick";
+  const auto settle = [] { std::this_thread::sleep_for(std::chrono::milliseconds(150)); };
+  settle();
+  const std::string identity = (*MappedFile::open(path))->identity();
+  EXPECT_NE(identity, "");
+  EXPECT_EQ((*MappedFile::open(path))->identity(), identity);
+  // The same size and time of its content: only the system's own time tells.
+  const auto time = std::filesystem::last_write_time(path);
+  folder.write("f", "HELLO");
+  std::filesystem::last_write_time(path, time);
+  settle();
+  const std::string changed = (*MappedFile::open(path))->identity();
+  EXPECT_NE(changed, "");
+  EXPECT_NE(changed, identity);
 }
 
 TEST(ReadWholeFile, KeepsItsLimit) {

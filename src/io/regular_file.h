@@ -39,6 +39,12 @@ class RegularFile {
   Status error(std::string_view verb, int code) const;  // of a system call on this file
   // kUnavailable when the file was written to or cut since open().
   Status check_unchanged() const;
+  // What tells this content from every other that a file of this name has had, for whoever remembers it longer than the process
+  // lives: size, inode, and the times of the last change, of which no program can set the second. Empty where the file changed
+  // within a tick before it was opened: it might change again and tell the same.
+  std::string identity() const;
+  // Nobody but this user and root can have written it.
+  bool is_of_this_user() const;
 
  private:
   RegularFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
@@ -46,6 +52,8 @@ class RegularFile {
   std::string path_;
   int descriptor_;
   FileStamp stamp_;
+  int64_t status_changed_ns_ = 0, opened_ns_ = 0;
+  bool is_of_this_user_ = false;
 };
 
 // The error of both check_unchanged().

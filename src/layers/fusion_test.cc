@@ -56,7 +56,7 @@ class Quantised : public quant::LinearMethod {
  public:
   void create_weights(const quant::LinearShape&, quant::ParameterSet&) override {}
   Status process_weights_after_loading(const platform::Context&, const quant::WeightRequest&, const quant::LinearShape&,
-                                       quant::ParameterSet&) override {
+                                       quant::ParameterSet&, quant::PackedLayers*) override {
     return {};
   }
   void apply(const platform::Context&, MatrixView<const float>, const kernels::Epilogue&, MatrixView<float>) const override {}

@@ -120,7 +120,8 @@ Status LinearBase::load_weights(quant::WeightSource& source) {
 
 Status LinearBase::process_weights_after_loading(const platform::Context& ctx, quant::WeightSource& source) {
   CHORAL_RETURN_IF_ERROR(quant::cut_held_rows(ctx, parameters_));
-  CHORAL_RETURN_IF_ERROR(quant_method_->process_weights_after_loading(ctx, source.request(), shape_, parameters_));
+  CHORAL_RETURN_IF_ERROR(
+      quant_method_->process_weights_after_loading(ctx, source.request(), shape_, parameters_, source.packed_layers()));
   parameters_.release(source);
   return {};
 }

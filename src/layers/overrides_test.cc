@@ -30,7 +30,7 @@ class PassOn : public quant::LinearMethod {
  public:
   void create_weights(const quant::LinearShape&, quant::ParameterSet&) override {}
   Status process_weights_after_loading(const platform::Context&, const quant::WeightRequest&, const quant::LinearShape&,
-                                       quant::ParameterSet&) override {
+                                       quant::ParameterSet&, quant::PackedLayers*) override {
     return {};
   }
   void apply(const platform::Context& ctx, MatrixView<const float> x, const kernels::Epilogue&,

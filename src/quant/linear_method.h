@@ -41,8 +41,10 @@ class LinearMethod {
   virtual ~LinearMethod() = default;
 
   virtual void create_weights(const LinearShape& shape, ParameterSet& parameters) = 0;
+  // `kept`: layers that are packed already, or kept for a later load; null: neither.
   virtual Status process_weights_after_loading(const platform::Context& ctx, const WeightRequest& request,
-                                               const LinearShape& shape, ParameterSet& parameters) = 0;
+                                               const LinearShape& shape, ParameterSet& parameters,
+                                               PackedLayers* kept = nullptr) = 0;
 
   // What size_bytes() will be, but for the padding of panels: asked when every tensor was loaded and none is packed.
   virtual int64_t expected_bytes(const WeightRequest&, const LinearShape&, const ParameterSet& parameters) const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "platform/host_view.h"
+#include "quant/packed_layers.h"
 #include "quant/shards.h"
 
 namespace choral::quant {
@@ -21,8 +22,8 @@ class SchemeLinearMethod : public LinearMethod {
   }
 
   Status process_weights_after_loading(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
-                                       ParameterSet& parameters) override {
-    CHORAL_TRY(PackedLayer packed, scheme_->pack(ctx, request, shape, parameters));
+                                       ParameterSet& parameters, PackedLayers* kept) override {
+    CHORAL_TRY(PackedLayer packed, pack(ctx, request, shape, parameters, kept));
     runs_ = std::move(packed.runs);
     if (scheme_->holds_bias()) {
       bias_.host().assign(packed.bias.begin(), packed.bias.end());
@@ -95,6 +96,17 @@ class SchemeLinearMethod : public LinearMethod {
   }
 
  private:
+  // What was kept of an earlier load, else made of what was loaded.
+  Result<PackedLayer> pack(const platform::Context& ctx, const WeightRequest& request, const LinearShape& shape,
+                           ParameterSet& parameters, PackedLayers* kept) const {
+    if (kept == nullptr) return scheme_->pack(ctx, request, shape, parameters);
+    const std::string key = layer_key(shape, scheme_->name());
+    if (auto found = kept->take(key, shape)) return std::move(*found);
+    CHORAL_TRY(PackedLayer packed, scheme_->pack(ctx, request, shape, parameters));
+    kept->keep(key, packed);
+    return packed;
+  }
+
   // Calls multiply(matrix, its epilogue, its columns of y) for each run.
   template <class Multiply>
   void for_each_run(const kernels::Epilogue& epilogue, MatrixView<float> y, Multiply multiply) const {

@@ -20,6 +20,8 @@ struct WeightRequest {
   kernels::Activations activations = kernels::Activations::kFull;
 };
 
+class PackedLayers;
+
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -34,12 +36,21 @@ class WeightSource {
   virtual Status check_unchanged() const { return {}; }
   // Tensors whose names begin so have no part in the model, though they lie among its layers': nobody takes them.
   virtual void ignore(const std::string& /*beginning*/) {}
+  // SHA-256 in hex of what was taken, by samples of it; empty of a source without files.
+  virtual std::string digest() const { return {}; }
   // What views point into, for who reads them after loading and keeps this; null: they end with the source.
   virtual std::shared_ptr<const io::Checkpoint> checkpoint() const { return nullptr; }
+
+  // Layers that are kept over the load (packed_layers.h), which lives as long as this; null: each is packed, and none kept.
+  void set_packed_layers(PackedLayers* layers) { packed_layers_ = layers; }
+  PackedLayers* packed_layers() const { return packed_layers_; }
 
   // A whole vector (norm weight, bias) as float, rounded as the request says, plus `plus`: take, read, release.
   // [shape's elements], which the source may have as `rows` of a matrix.
   Status read_vector(const std::string& name, std::span<float> out, float plus = 0, int64_t rows = 1);
+
+ private:
+  PackedLayers* packed_layers_ = nullptr;
 };
 
 // The elements of `tensor` in packed row order as float, rounded as the request says, plus `plus`.

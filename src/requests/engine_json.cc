@@ -70,6 +70,7 @@ constexpr std::array kOptions{
     CHORAL_OPTION(dtype),
     CHORAL_OPTION(quantization),
     CHORAL_OPTION(activations),
+    CHORAL_OPTION(packed_cache),
     CHORAL_OPTION(kv_cache_dtype),
     CHORAL_OPTION(device),
     CHORAL_OPTION(strict),

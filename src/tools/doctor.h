@@ -13,6 +13,7 @@
 namespace choral::tools {
 
 void examine_hub_cache(DoctorReport& report);
+void examine_packed_cache(DoctorReport& report);
 // A GPU that no plug-in was found for. Behind ExaminedDevice::open(), whose findings name the plug-ins that were.
 void look_for_gpu(const MachineFacts& machine, DoctorReport& report);
 // Which models and which forms of weights are served, by the tables that serve them.

@@ -123,7 +123,8 @@ Result<LoadedDraft> load_draft(const EngineOptions& options, const ModelFiles& f
     CHORAL_RETURN_IF_ERROR(check_can_guess(facts));
     draft.max_texts = own.max_num_seqs;
     draft.max_rows = own.max_num_batched_tokens;
-    draft.memory = {.bytes = facts.weight_bytes + facts.kv_bytes, .taken_bytes = facts.weight_bytes};
+    const int64_t in_memory = facts.weight_bytes - draft.executor->worker().mapped_bytes();  // a file's pages still count as free
+    draft.memory = {.bytes = facts.weight_bytes + facts.kv_bytes, .taken_bytes = std::max<int64_t>(in_memory, 0)};
     CHORAL_RETURN_IF_ERROR(load_adapters(options, own_files, draft));
     const int64_t kv_tokens = int64_t{facts.kv_pool.blocks} / facts.kv_pool.groups() * facts.kv_pool.block_tokens;
     draft.notes.insert(draft.notes.begin(),

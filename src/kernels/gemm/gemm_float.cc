@@ -1,6 +1,7 @@
 #include "kernels/gemm/gemm_float.h"
 
 #include "kernels/gemm/gemm_float_blocking.h"
+#include "kernels/gemm/kept_matrix.h"
 #include "kernels/gemm/tile_product.h"
 
 namespace choral::kernels {
@@ -35,6 +36,10 @@ class FloatMatrix final : public PackedMatrix {
     read_panel_row(panels_, row, out);
     return {};
   }
+  std::optional<KeptMatrix> kept() const override {
+    return KeptMatrix{
+        .kind = KeptMatrix::Kind::kFloat, .n = n(), .k = k(), .dtype = panels_.dtype, .panels = panels_.bytes.bytes()};
+  }
 
  private:
   const TileProduct* tile_product(CpuLevel level) const {
@@ -48,6 +53,18 @@ class FloatMatrix final : public PackedMatrix {
 
 Result<std::unique_ptr<PackedMatrix>> pack_float(std::span<const WeightRows> parts, DType as, ThreadPool& pool) {
   CHORAL_TRY(FloatPanels panels, pack_float_panels(parts, as, pool));
+  return std::unique_ptr<PackedMatrix>(std::make_unique<FloatMatrix>(std::move(panels)));
+}
+
+Result<std::unique_ptr<PackedMatrix>> restore_float(const KeptMatrix& kept, std::shared_ptr<const void> owner) {
+  const DType type = kept.dtype;
+  if (type != DType::kF32 && type != DType::kBF16 && type != DType::kF16) {
+    return corrupt("float panels of the type {}", static_cast<int>(type));
+  }
+  if (is_beyond_memory(kept.n, kept.k)) return too_large("a weight of [{}, {}] is beyond any memory", kept.n, kept.k);
+  FloatPanels panels{.dtype = type, .n = kept.n, .k = kept.k, .panel_bytes = float_panel_bytes(type, kept.k)};
+  CHORAL_RETURN_IF_ERROR(check_panels(kept, float_panels_bytes(type, kept.n, kept.k)));
+  panels.bytes = PanelBytes(kept.panels, std::move(owner));
   return std::unique_ptr<PackedMatrix>(std::make_unique<FloatMatrix>(std::move(panels)));
 }
 

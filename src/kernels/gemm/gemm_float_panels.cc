@@ -122,6 +122,11 @@ int64_t float_panel_bytes(DType dtype, int64_t k) {
   return round_up(padded_k * kPanelRows * facts(dtype).block_bytes, static_cast<int64_t>(kCacheLineBytes));
 }
 
+bool is_beyond_memory(int64_t n, int64_t k) {
+  const auto elements = checked_mul(static_cast<uint64_t>(n) + kPanelRows, static_cast<uint64_t>(k) + 32);
+  return !elements || *elements > kMaxBytes / 4;
+}
+
 int64_t float_panels_bytes(DType dtype, int64_t n, int64_t k) { return ceil_div(n, kPanelRows) * float_panel_bytes(dtype, k); }
 
 Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType as, ThreadPool& pool) {
@@ -137,10 +142,9 @@ Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType a
   packed.dtype = as;
   packed.n = source.rows();
   packed.k = k;
-  const auto elements = checked_mul(static_cast<uint64_t>(packed.n) + kPanelRows, static_cast<uint64_t>(k) + 2);
-  if (!elements || *elements > kMaxBytes / 4) return too_large("a weight of [{}, {}] is beyond any memory", packed.n, k);
+  if (is_beyond_memory(packed.n, k)) return too_large("a weight of [{}, {}] is beyond any memory", packed.n, k);
   packed.panel_bytes = float_panel_bytes(as, k);
-  CHORAL_TRY(packed.bytes, AlignedBuffer::allocate(float_panels_bytes(as, packed.n, k)));
+  CHORAL_TRY(AlignedBuffer bytes, AlignedBuffer::allocate(float_panels_bytes(as, packed.n, k)));
 
   // Each thread's floats of one row, then its 16 rounded rows.
   constexpr int64_t kThreadBytes = kBlockK * 4 * (1 + kPanelRows);
@@ -152,10 +156,10 @@ Result<FloatPanels> pack_float_panels(std::span<const WeightRows> parts, DType a
       PanelRows rows;
       rows.count = static_cast<int>(std::min(kPanelRows, packed.n - p * kPanelRows));
       for (int r = 0; r < rows.count; ++r) rows.rows[r] = source.row(p * kPanelRows + r);
-      pack_panel(rows, as, k, kernels, packed.bytes.data() + p * packed.panel_bytes, reinterpret_cast<float*>(own),
-                 own + kBlockK * 4);
+      pack_panel(rows, as, k, kernels, bytes.data() + p * packed.panel_bytes, reinterpret_cast<float*>(own), own + kBlockK * 4);
     }
   });
+  packed.bytes = std::move(bytes);
   return packed;
 }
 

@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <span>
 
-#include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "kernels/gemm/packed_matrix.h"
+#include "kernels/gemm/panel_bytes.h"
 
 namespace choral::kernels {
 
@@ -25,7 +25,7 @@ struct FloatPanels {
   int64_t n = 0, k = 0;
   int64_t group = 0;  // k of one scale; 0: there are none
   int64_t panel_bytes = 0;
-  AlignedBuffer bytes;
+  PanelBytes bytes = {};
 
   int64_t panels() const { return (n + kPanelRows - 1) / kPanelRows; }
   const std::byte* panel(int64_t p) const { return bytes.data() + p * panel_bytes; }
@@ -42,6 +42,8 @@ struct FloatPanels {
 };
 
 int64_t float_panel_bytes(DType dtype, int64_t k);
+// A weight [n, k] whose panels, or those of it widened, are more than any machine's memory: sizes of others can be multiplied.
+bool is_beyond_memory(int64_t n, int64_t k);
 // Of all panels of a weight [n, k].
 int64_t float_panels_bytes(DType dtype, int64_t n, int64_t k);
 

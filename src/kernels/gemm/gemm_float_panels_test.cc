@@ -98,7 +98,7 @@ TEST(PackFloatPanels, OddShapesArePaddedWithZeros) {
         ASSERT_EQ(packed->panel_bytes % 64, 0);
         for (int64_t i = 0; i < n; ++i) expect_row(*packed, i, stored.row(i), "odd shape");
         int64_t filled = 0;
-        for (const auto element : packed->bytes.as<uint8_t>()) filled += element != 0;
+        for (const auto element : packed->bytes.bytes()) filled += element != std::byte{0};
         int64_t expected = 0;
         for (size_t i = 1; i < stored.bytes.size(); ++i) expected += stored.bytes[i] != std::byte{0};
         ASSERT_EQ(filled, expected) << "padding is zero: n " << n << " k " << k;

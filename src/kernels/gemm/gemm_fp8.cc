@@ -10,13 +10,13 @@
 #include "base/float8.h"
 #include "kernels/gemm/gemm_float_blocking.h"
 #include "kernels/gemm/gemm_float_pack.h"
+#include "kernels/gemm/kept_matrix.h"
 #include "kernels/gemm/weight_parts.h"
 
 namespace choral::kernels {
 namespace {
 
-constexpr uint64_t kMaxBytes = uint64_t{1} << 42;  // far above any machine; keeps every later product of sizes in 63 bits
-constexpr float kCodeScale = 256.0f;               // kernels see 2^-8 of a code's value
+constexpr float kCodeScale = 256.0f;  // kernels see 2^-8 of a code's value
 
 class Fp8Matrix final : public PackedMatrix {
  public:
@@ -37,11 +37,30 @@ class Fp8Matrix final : public PackedMatrix {
     read_panel_row(panels_, row, out);
     return {};
   }
+  std::optional<KeptMatrix> kept() const override {
+    return KeptMatrix{
+        .kind = KeptMatrix::Kind::kFp8, .n = n(), .k = k(), .group_size = group_size_, .panels = panels_.bytes.bytes()};
+  }
 
  private:
   FloatPanels panels_;
   int64_t group_size_;
 };
+
+Status check_group_size(int64_t group_size) {
+  if (group_size >= 0 && group_size % 32 == 0) return {};
+  return unsupported("fp8 weights come in groups of a multiple of 32 or with one scale a channel (0), not in groups of {}",
+                     group_size);
+}
+
+// How the panels of a weight [n, k] lie.
+Result<FloatPanels> panels_of(int64_t n, int64_t k, int64_t group_size) {
+  if (is_beyond_memory(n, k)) return too_large("a weight of [{}, {}] is beyond any memory", n, k);
+  FloatPanels panels{.dtype = DType::kF8E4M3, .n = n, .k = k};
+  panels.group = group_size == 0 || group_size > k ? round_up(k, kXChunk) : group_size;
+  panels.panel_bytes = round_up(panels.offset(round_up(k, 2)), static_cast<int64_t>(kCacheLineBytes));
+  return panels;
+}
 
 // One output channel, in packed order.
 struct Channel {
@@ -90,29 +109,20 @@ void pack_panel(const FloatPanels& panels, std::span<const Channel> channels, co
 
 Result<std::unique_ptr<PackedMatrix>> pack_fp8(std::span<const Fp8Part> parts, int64_t group_size, ThreadPool& pool) {
   if (parts.empty()) return invalid_argument("a weight needs at least one part");
-  if (group_size < 0 || group_size % 32 != 0) {
-    return unsupported("fp8 weights come in groups of a multiple of 32 or with one scale a channel (0), not in groups of {}",
-                       group_size);
-  }
-  FloatPanels panels;
-  panels.dtype = DType::kF8E4M3;
+  CHORAL_RETURN_IF_ERROR(check_group_size(group_size));
   const Shape& first = parts[0].rows.tensor.shape;
-  panels.k = first.rank() == 2 ? std::max<int64_t>(first[1], 0) : 0;
-  panels.group = group_size == 0 || group_size > panels.k ? round_up(panels.k, kXChunk) : group_size;
-  const int64_t groups = panels.k == 0 ? 0 : ceil_div(panels.k, panels.group);
+  const int64_t k = first.rank() == 2 ? std::max<int64_t>(first[1], 0) : 0;
+  const int64_t groups = k == 0 ? 0 : group_size == 0 || group_size > k ? 1 : ceil_div(k, group_size);
   std::vector<Channel> channels;
   for (size_t i = 0; i < parts.size(); ++i) {
-    CHORAL_RETURN_IF_ERROR(check_fp8_part(parts[i], i, panels.k, groups));
+    CHORAL_RETURN_IF_ERROR(check_fp8_part(parts[i], i, k, groups));
     for_each_row(parts[i].rows, [&](int64_t row) {
       channels.push_back(
           {parts[i].rows.tensor.row(row), parts[i].scales.subspan(row * groups, groups), static_cast<int64_t>(i), row});
     });
   }
-  panels.n = std::ssize(channels);
-  const auto elements = checked_mul(static_cast<uint64_t>(panels.n) + kPanelRows, static_cast<uint64_t>(panels.k) + kXChunk);
-  if (!elements || *elements > kMaxBytes / 4) return too_large("a weight of [{}, {}] is beyond any memory", panels.n, panels.k);
-  panels.panel_bytes = round_up(panels.offset(round_up(panels.k, 2)), static_cast<int64_t>(kCacheLineBytes));
-  CHORAL_TRY(panels.bytes, AlignedBuffer::allocate(panels.panels() * panels.panel_bytes));
+  CHORAL_TRY(FloatPanels panels, panels_of(std::ssize(channels), k, group_size));
+  CHORAL_TRY(AlignedBuffer bytes, AlignedBuffer::allocate(panels.panels() * panels.panel_bytes));
 
   const PackKernels& kernels = pack_kernels(cpu_level());
   FirstFound bad;  // channel that holds a NaN
@@ -123,13 +133,22 @@ Result<std::unique_ptr<PackedMatrix>> pack_fp8(std::span<const Fp8Part> parts, i
       for (int64_t i = 0; i < std::ssize(own); ++i) {
         if (holds_nan(own[i].codes, panels.k)) bad.found(row + i);
       }
-      pack_panel(panels, own, kernels, panels.bytes.data() + p * panels.panel_bytes);
+      pack_panel(panels, own, kernels, bytes.data() + p * panels.panel_bytes);
     }
   });
   if (const auto row = bad.index()) {
     return corrupt("part {} of an fp8 weight holds a NaN in row {}", channels[*row].part, channels[*row].row);
   }
+  panels.bytes = std::move(bytes);
   return std::unique_ptr<PackedMatrix>(std::make_unique<Fp8Matrix>(std::move(panels), group_size));
+}
+
+Result<std::unique_ptr<PackedMatrix>> restore_fp8(const KeptMatrix& kept, std::shared_ptr<const void> owner) {
+  CHORAL_RETURN_IF_ERROR(check_group_size(kept.group_size));
+  CHORAL_TRY(FloatPanels panels, panels_of(kept.n, kept.k, kept.group_size));
+  CHORAL_RETURN_IF_ERROR(check_panels(kept, panels.panels() * panels.panel_bytes));
+  panels.bytes = PanelBytes(kept.panels, std::move(owner));
+  return std::unique_ptr<PackedMatrix>(std::make_unique<Fp8Matrix>(std::move(panels), kept.group_size));
 }
 
 }  // namespace choral::kernels

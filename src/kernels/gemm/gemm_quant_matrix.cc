@@ -4,8 +4,11 @@
 #include <new>
 
 #include "base/check.h"
+#include "kernels/gemm/gemm_float_panels.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
+#include "kernels/gemm/kept_matrix.h"
 #include "kernels/gemm/matrix_product.h"
+#include "kernels/gemm/panel_bytes.h"
 #include "kernels/gemm/tile_finish.h"
 #include "kernels/gemm/work_division.h"
 
@@ -26,7 +29,7 @@ std::string_view name_of(Planes planes) {
 
 class QuantisedMatrix final : public PackedMatrix {
  public:
-  QuantisedMatrix(QuantisedShape shape, AlignedBuffer panels)
+  QuantisedMatrix(QuantisedShape shape, PanelBytes panels)
       : PackedMatrix(shape.n, shape.k),
         name_(std::move(shape.name)),
         form_(shape.form),
@@ -47,6 +50,15 @@ class QuantisedMatrix final : public PackedMatrix {
                    .planes = {.zero = quant_kernel(form_, level).zero, .halves = form_.sub_blocks() == 2, .planes = planes_}};
   }
   Status read_row(int64_t row, std::span<float> out) const override;
+  std::optional<KeptMatrix> kept() const override {
+    return KeptMatrix{.kind = KeptMatrix::Kind::kQuantised,
+                      .n = n(),
+                      .k = k(),
+                      .form = form_,
+                      .planes = planes_,
+                      .name = name_,
+                      .panels = panels_.bytes()};
+  }
 
  private:
   friend class QuantisedProduct;
@@ -55,7 +67,7 @@ class QuantisedMatrix final : public PackedMatrix {
   QuantForm form_;
   Planes planes_;
   int64_t panel_bytes_;
-  AlignedBuffer panels_;
+  PanelBytes panels_;
 };
 
 // Rows 2r and 2r + 1 of a tile are the planes of row r: their sum takes its place. Gives the tile of half as many rows.
@@ -156,14 +168,38 @@ Status QuantisedMatrix::read_row(int64_t row, std::span<float> out) const {
   return {};
 }
 
+// There are kernels for it.
+bool is_known(const QuantForm& form) {
+  const bool is_grid = is_of_grid(form.codes) && form.codes <= QuantCodes::kIQ3S;
+  const QuantForm open{form.bits, form.scales, is_grid ? kAnyGrid : form.codes};
+  const int blocks = form.blocks;
+  if (std::find(kQuantForms.begin(), kQuantForms.end(), open) == kQuantForms.end()) return false;
+  return form.has_float_scales() ? blocks == 1 || blocks == 2 || blocks == 4 || blocks == 8 : blocks == 0;
+}
+
+// Of all panels of a weight [n, k].
+Result<int64_t> panels_bytes(const QuantForm& form, int64_t n, int64_t k) {
+  if (is_beyond_memory(n, k)) return too_large("a quantised weight of {} x {} is beyond any memory", n, k);
+  return ceil_div(n, kQuantLanes) * form.panel_bytes(ceil_div(k, kQuantBlock));
+}
+
 }  // namespace
+
+Result<std::unique_ptr<PackedMatrix>> restore_quantised(const KeptMatrix& kept, std::shared_ptr<const void> owner) {
+  if (!is_known(kept.form) || kept.planes > Planes::kOneScale) {
+    return corrupt("panels of a form that there is no kernel for ({} bits)", kept.form.bits);
+  }
+  CHORAL_TRY(const int64_t total, panels_bytes(kept.form, kept.n, kept.k));
+  CHORAL_RETURN_IF_ERROR(check_panels(kept, total));
+  return std::unique_ptr<PackedMatrix>(std::make_unique<QuantisedMatrix>(
+      QuantisedShape{kept.form, std::string(kept.name), kept.n, kept.k, kept.planes}, PanelBytes(kept.panels, std::move(owner))));
+}
 
 Result<std::unique_ptr<PackedMatrix>> pack_panels(QuantisedShape shape, PackPanel pack, ThreadPool& pool) {
   const int64_t n = shape.n, panels = ceil_div(n, kQuantLanes),
                 panel_bytes = shape.form.panel_bytes(ceil_div(shape.k, kQuantBlock));
-  const auto total = checked_mul(panels, panel_bytes);
-  if (!total) return too_large("a quantised weight of {} x {} has more bytes than can be counted", n, shape.k);
-  CHORAL_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(*total));
+  CHORAL_TRY(const int64_t total, panels_bytes(shape.form, n, shape.k));
+  CHORAL_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(static_cast<size_t>(total)));
   pool.parallel_for(panels, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t p = begin; p < end; ++p) {
       const int64_t first = p * kQuantLanes;

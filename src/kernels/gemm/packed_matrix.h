@@ -16,6 +16,8 @@
 
 namespace choral::kernels {
 
+struct KeptMatrix;
+
 inline constexpr int64_t kPanelRows = 16;  // output channels of one panel, on every CPU level
 
 // Rows of a stored tensor that become rows of W. Several parts are stacked (q, k, v or gate, up).
@@ -85,6 +87,9 @@ class PackedMatrix {
   // Row `row` of W as float: the embedding lookup of a tied matrix. Any thread. An error is the device's; the host's own matrices
   // have none.
   virtual Status read_row(int64_t row, std::span<float> out) const = 0;
+
+  // What it can be made again from (kept_matrix.h); none: it is packed anew each time. Points into the matrix.
+  virtual std::optional<KeptMatrix> kept() const;
 
  protected:
   PackedMatrix(int64_t n, int64_t k) : n_(n), k_(k) {}

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "kernels/gemm/kept_matrix.h"
 #include "kernels/gemm/matrix_product.h"
 
 namespace choral::kernels {
@@ -57,6 +58,11 @@ class ReorderedMatrix final : public PackedMatrix {
     CHORAL_RETURN_IF_ERROR(inner_->read_row(row, ordered));
     for (size_t j = 0; j < order_.size(); ++j) out[order_[j]] = ordered[j];
     return {};
+  }
+  std::optional<KeptMatrix> kept() const override {
+    auto inner = inner_->kept();
+    if (inner) inner->k_order = order_;
+    return inner;
   }
 
  private:

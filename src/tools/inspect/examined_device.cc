@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "base/printable.h"
+#include "base/size_text.h"
+#include "engine/packed_cache.h"
 #include "io/hub_cache.h"
 #include "kernels/quant/stored_types.h"
 #include "kernels/roofline.h"
@@ -94,6 +96,14 @@ void examine_hub_cache(DoctorReport& report) {
   if (access(there.c_str(), W_OK) != 0)
     return report.fine("model cache", fmt::format("{}, readable, not writable", there.string()));
   report.fine("model cache", fmt::format("{}, writable", there.string()));
+}
+
+void examine_packed_cache(DoctorReport& report) {
+  const auto folder = engine::packed_cache_folder();
+  if (folder.empty()) return;  // which the model cache says
+  const auto [files, bytes] = engine::packed_cache_content(folder);
+  report.fine("packed cache", fmt::format("{}: {} in {} file{} for the next starts, which may be removed", folder.string(),
+                                          size_text(bytes), files, files == 1 ? "" : "s"));
 }
 
 }  // namespace choral::tools

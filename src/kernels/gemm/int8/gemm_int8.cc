@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/gemm/int8/int8_multiply.h"
+#include "kernels/gemm/kept_matrix.h"
 #include "kernels/gemm/weight_parts.h"
 
 namespace choral::kernels {
@@ -36,6 +37,14 @@ class Int8Matrix final : public PackedMatrix {
     read_int8_row(panels_, row, input_.fixed ? input_.fixed->scale : 1.0f, out);
     return {};
   }
+  std::optional<KeptMatrix> kept() const override {
+    return KeptMatrix{.kind = KeptMatrix::Kind::kInt8,
+                      .n = n(),
+                      .k = k(),
+                      .group_size = panels_.form.group == kInt8LongestGroup ? 0 : panels_.form.group,
+                      .fixed_input = input_.fixed,
+                      .panels = panels_.bytes.bytes()};
+  }
 
  private:
   Int8Panels panels_;
@@ -52,6 +61,18 @@ Status check_options(const Int8Options& options) {
     return invalid_argument("a static input has a scale above 0 and an offset within int8, not {} and {}", scale, offset);
   }
   return {};
+}
+
+Int8Form form_of(int64_t k, const Int8Options& options) {
+  return {.k = k,
+          .group = options.group_size == 0 ? kInt8LongestGroup : options.group_size,
+          .corrected = options.input.fixed && options.input.fixed->offset != 0};
+}
+
+Status check_size(int64_t n, int64_t k) {
+  const auto elements = checked_mul(static_cast<uint64_t>(n) + kInt8Lanes, static_cast<uint64_t>(k) + kInt8Step);
+  if (elements && *elements <= kMaxBytes / 4) return {};
+  return too_large("a weight of [{}, {}] is beyond any memory", n, k);
 }
 
 // The rows of all parts in packed order, and their corrections.
@@ -85,12 +106,9 @@ void fill_offset_corrections(const Int8Form& form, int32_t offset, ThreadPool& p
 Result<std::unique_ptr<PackedMatrix>> pack_int8(std::span<const Int8Part> parts, const Int8Options& options, ThreadPool& pool) {
   if (parts.empty()) return invalid_argument("a weight needs at least one part");
   CHORAL_RETURN_IF_ERROR(check_options(options));
-  Int8Panels panels;
-  Int8Form& form = panels.form;
   const Shape& first = parts[0].rows.tensor.shape;
-  form.k = first.rank() == 2 ? std::max<int64_t>(first[1], 0) : 0;
-  form.group = options.group_size == 0 ? kInt8LongestGroup : options.group_size;
-  form.corrected = options.input.fixed && options.input.fixed->offset != 0;
+  Int8Panels panels{.form = form_of(first.rank() == 2 ? std::max<int64_t>(first[1], 0) : 0, options)};
+  const Int8Form& form = panels.form;
   const int64_t scales_a_row = options.group_size == 0 ? 1 : form.groups();
   Channels all;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -99,8 +117,7 @@ Result<std::unique_ptr<PackedMatrix>> pack_int8(std::span<const Int8Part> parts,
     for_each_row(parts[i].rows, [&](int64_t row) { all.add(parts[i], row, scales_a_row); });
   }
   panels.n = static_cast<int64_t>(all.channels.size());
-  const auto elements = checked_mul(static_cast<uint64_t>(panels.n) + kInt8Lanes, static_cast<uint64_t>(form.k) + kInt8Step);
-  if (!elements || *elements > kMaxBytes / 4) return too_large("a weight of [{}, {}] is beyond any memory", panels.n, form.k);
+  CHORAL_RETURN_IF_ERROR(check_size(panels.n, form.k));
 
   if (form.corrected) fill_offset_corrections(form, options.input.fixed->offset, pool, all);
   const auto corrections_a_row = all.corrections.size() / all.channels.size();
@@ -108,14 +125,25 @@ Result<std::unique_ptr<PackedMatrix>> pack_int8(std::span<const Int8Part> parts,
     all.channels[i].corrections = std::span(all.corrections).subspan(i * corrections_a_row, corrections_a_row);
   }
   const int64_t panel_bytes = form.panel_bytes();
-  CHORAL_TRY(panels.bytes, AlignedBuffer::allocate(static_cast<size_t>(panels.panels() * panel_bytes)));
+  CHORAL_TRY(AlignedBuffer bytes, AlignedBuffer::allocate(static_cast<size_t>(panels.panels() * panel_bytes)));
   pool.parallel_for(panels.panels(), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t p = begin; p < end; ++p) {
       const auto row = static_cast<size_t>(p * kInt8Lanes);
       const auto count = std::min<size_t>(kInt8Lanes, all.channels.size() - row);
-      pack_int8_panel(form, std::span(all.channels).subspan(row, count), panels.bytes.data() + p * panel_bytes);
+      pack_int8_panel(form, std::span(all.channels).subspan(row, count), bytes.data() + p * panel_bytes);
     }
   });
+  panels.bytes = std::move(bytes);
+  return std::unique_ptr<PackedMatrix>(std::make_unique<Int8Matrix>(std::move(panels), options.input));
+}
+
+Result<std::unique_ptr<PackedMatrix>> restore_int8(const KeptMatrix& kept, std::shared_ptr<const void> owner) {
+  const Int8Options options{.group_size = kept.group_size, .input = {.fixed = kept.fixed_input}};
+  CHORAL_RETURN_IF_ERROR(check_options(options));
+  CHORAL_RETURN_IF_ERROR(check_size(kept.n, kept.k));
+  Int8Panels panels{.form = form_of(kept.k, options), .n = kept.n};
+  CHORAL_RETURN_IF_ERROR(check_panels(kept, panels.panels() * panels.form.panel_bytes()));
+  panels.bytes = PanelBytes(kept.panels, std::move(owner));
   return std::unique_ptr<PackedMatrix>(std::make_unique<Int8Matrix>(std::move(panels), options.input));
 }
 

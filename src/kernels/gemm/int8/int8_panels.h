@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <span>
 
-#include "base/aligned_buffer.h"
 #include "base/checked_math.h"
+#include "kernels/gemm/panel_bytes.h"
 
 namespace choral::kernels {
 
@@ -37,7 +37,7 @@ struct Int8Form {
 struct Int8Panels {
   Int8Form form;
   int64_t n = 0;
-  AlignedBuffer bytes;
+  PanelBytes bytes = {};
 
   int64_t panels() const { return ceil_div(n, kInt8Lanes); }
   const std::byte* panel(int64_t p) const { return bytes.data() + p * form.panel_bytes(); }
