@@ -273,8 +273,8 @@ CHORAL_QUANT_TARGET void direct_rows(const QuantKernelArgs& args) {
         const uint8_t* block = header + kForm.header_bytes() + j * kForm.block_bytes();
         prefetch(block + ahead, kForm.block_bytes());
         const QuantisedBlock* again = x;
-        // Another address, for all the compiler knows, or it keeps x in registers that there are not.
-        if constexpr (!Simd::kSumsInRegisters) asm("" : "+r"(again));
+        // Another address for each panel, for all the compiler knows, or it keeps x in registers that there are not.
+        if constexpr (!Simd::kSumsInRegisters) asm volatile("" : "+r"(again));
         one_block<kForm, kRows, kVectors>(PackedWeights<kForm>{block, values}, PackedScales<kForm>{header, j}, again, blocks,
                                           sums[p]);
       }
