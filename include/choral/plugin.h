@@ -224,14 +224,18 @@ typedef struct choral_weight_part {
  * A weight with scales is i8, one integer a byte, or e4m3. Without them scale_count is 0 and of the rest `activations` alone
  * means something: for block types, how x meets them. Any weight but one of `dtype` f32 may ask for CHORAL_X_16; for f16 a row of
  * x may be multiplied by a power of two before it is rounded, and its sums divided by it. CHORAL_UNSUPPORTED to such a weight has
- * the host ask again, with CHORAL_X_FULL. w[i, j] = scale[i, j / group_size] · (q[i, j] − zero[i, j / group_size])      q by its
- * codebook Column j of W is multiplied by column k_order[j] of x, or j where there is none; read_row gives it at that place. The
- * product of CHORAL_X_INT8_ROWS. Each row of x becomes int8 q with a scale s: without a fixed one s = max|x| / 127 and q = rint(x
- * / s), clamped to ±127; a row with s = 0 is all 0. With one q = rint(x / input_scale) + input_offset, clamped to −128 and 127,
- * and s = 1; `scales` then are those of the product, input_scale times W's. Divisions are of floats, rint is to even, and a row
- * with a NaN or an infinity has q = 0 and s = NaN. The sum of each group is one of integers, Σ (q − input_offset) · w, and exact;
- * acc = fma((float)sum, scale, acc) from 0 over groups in order, and y = acc · s. With 8 bits and no zeros these are the host's
- * bits. e4m3 weights meet x as it is. */
+ * the host ask again, with CHORAL_X_FULL.
+ *
+ *   w[i, j] = scale[i, j / group_size] · (q[i, j] − zero[i, j / group_size])      q by its codebook
+ *
+ * Column j of W is multiplied by column k_order[j] of x, or j where there is none; read_row gives it at that place.
+ *
+ * The product of CHORAL_X_INT8_ROWS. Each row of x becomes int8 q with a scale s: without a fixed one s = max|x| / 127 and
+ * q = rint(x / s), clamped to ±127; a row with s = 0 is all 0. With one q = rint(x / input_scale) + input_offset, clamped to −128
+ * and 127, and s = 1; `scales` then are those of the product, input_scale times W's. Divisions are of floats, rint is to even,
+ * and a row with a NaN or an infinity has q = 0 and s = NaN. The sum of each group is one of integers, Σ (q − input_offset) · w,
+ * and exact; acc = fma((float)sum, scale, acc) from 0 over groups in order, and y = acc · s. With 8 bits and no zeros these are
+ * the host's bits. e4m3 weights meet x as it is. */
 typedef struct choral_weight {
   choral_header header;
   int32_t stored_dtype;
