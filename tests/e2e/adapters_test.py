@@ -87,7 +87,6 @@ class AdaptersTest(program.ProgramTest):
         self.run_fails(2, "generate", MODEL, "-p", "x", "--adapter-memory", "much", says=["--adapter-memory", "'much'"])
         self.run_fails(2, "generate", MODEL, "-p", "x", "--lora-dtype", "int3", says=["int3", "int8"])
         self.run_fails(6, *args, f"a={ADAPTERS / 'swift'}", "--max-lora-rank", "4", says=["rank 8", "--max-lora-rank 8"])
-        self.run_fails(5, *args, f"a={ADAPTERS / 'swift'}", "--fully-sharded-loras", says=["--fully-sharded-loras", "every rank"])
 
     # --- generate ---
 
@@ -107,6 +106,8 @@ class AdaptersTest(program.ProgramTest):
         self.assertEqual(len({tuple(ids[i]) for i in (0, 1, 2, 3, 4)}), 5, "each voice is another one")
         for i in (1, 2, 3, 4):
             self.assertEqual(ids[i], self.ids(loras[i], "--adapter-root", ADAPTERS), loras[i])
+        on_ranks, _ = self.answers(lines, "--adapter-root", ADAPTERS, "--tensor-parallel-size", "2", "--fully-sharded-loras")
+        self.assertEqual([r["token_ids"] for r in on_ranks], ids)
 
     def test_jsonl_errors_name_line_and_field(self):
         good = {"prompt": "Hello", "lora": "calm", **GREEDY}
