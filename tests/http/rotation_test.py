@@ -115,7 +115,7 @@ class RotationTest(unittest.TestCase):
         secret.put(keys=f"{NEW}\n")
         self.wait_for(lambda: status(OLD) == 401)
         self.assertEqual(set(new.end()), {200})
-        self.wait_for(lambda: old.statuses[-1] != 200)  # it has its turn when the machine lets it
+        self.wait_for(lambda: old.statuses and old.statuses[-1] != 200)  # it has its turn when the machine lets it
         statuses = old.end()
         self.assertEqual([now for now, before in zip(statuses, [None, *statuses]) if now != before], [200, 401], "known until it was not")
         self.assertTrue(stream.read().rstrip().endswith(b"data: [DONE]"), "what had begun goes on")
