@@ -537,10 +537,6 @@ class CliTest(program.ProgramTest):
         self.assertEqual(set(re.findall(r"\w+ForCausalLM", served["models"])), set(re.findall(r"`(\w+ForCausalLM)`", page)))
         for form in ("q4_0", "gptq", "w8a8_dynamic"):
             self.assertIn(form, served["forms"])
-        for numa in ("auto", "off", "distribute", "isolate", "numactl"):
-            self.run_ok("doctor", "-q", "--numa", numa)
-        self.run_fails(2, "doctor", "--numa", "9999", says=["--numa", "node 9999", "nodes that have: "])
-        self.run_fails(2, "doctor", "--numa", "spread", says=["--numa", "auto, off, distribute, isolate"])
         self.run_fails(3, "doctor", "/no/such/model", "-q")
         self.run_fails(2, "doctor", says=["choose base, avx2"], env={"CHORAL_CPU_LEVEL": "avx9"})
 

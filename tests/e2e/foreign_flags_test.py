@@ -52,6 +52,12 @@ class ForeignFlagsTest(program.ProgramTest):
         self.run_fails(2, *args, "-tp", "2", says=["no flag -tp", "here it is --tensor-parallel-size N"])
         self.run_fails(2, *args, "-pp", "2", says=["no flag -pp", "one process"])
 
+    def test_numa_takes_llama_cpps_words_and_nodes(self):
+        for numa in ("auto", "off", "distribute", "isolate", "numactl"):
+            self.run_ok("doctor", "-q", "--numa", numa)
+        self.run_fails(2, "doctor", "--numa", "9999", says=["--numa", "node 9999", "nodes that have: "])
+        self.run_fails(2, "doctor", "--numa", "spread", says=["--numa", "auto, off, distribute, isolate"])
+
     def test_values_are_not_taken_for_flags(self):
         self.run_ok(*ONE[:3], "-fast", *ONE[4:], "--stop", "--jinja")
         self.run_ok(*ONE[:3], "--mlock", *ONE[4:])
