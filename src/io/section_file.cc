@@ -44,8 +44,6 @@ uint64_t checksum_of(const Header& header) {
   return checksum64(std::as_bytes(std::span(&header, 1)).first(offsetof(Header, checksum)));
 }
 
-uint64_t rounded(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
 Result<Header> read_header(std::span<const std::byte> file, std::string_view name, const SectionFileId& id) {
   if (file.size() < kHeaderBytes) return corrupt("{} has {} bytes, fewer than its header", name, file.size());
   Header header;
@@ -103,7 +101,7 @@ Result<SectionIndex> parse_section_file(std::span<const std::byte> file, std::st
     CHORAL_TRY(auto section, read_section(reader, file, free_from));
     index.sections.push_back(std::move(section));
   }
-  const uint64_t pieces = rounded(index.data.size(), kPieceBytes) / kPieceBytes;
+  const uint64_t pieces = ceil_div(std::ssize(index.data), kPieceBytes);
   if (reader.remaining() != pieces * sizeof(uint64_t)) {
     return corrupt("{} has {} bytes for the checksums of {} pieces", name, reader.remaining(), pieces);
   }
@@ -152,7 +150,7 @@ struct Layout {
   std::vector<uint64_t> begins;  // of each section's bytes in the data
   uint64_t data_begin = 0, data_bytes = 0;
 
-  size_t pieces() const { return rounded(data_bytes, kPieceBytes) / kPieceBytes; }
+  size_t pieces() const { return ceil_div(data_bytes, kPieceBytes); }
 };
 
 Layout layout_of(std::span<const Section> sections) {
@@ -160,11 +158,11 @@ Layout layout_of(std::span<const Section> sections) {
   uint64_t index_bytes = 0;
   for (const Section& section : sections) {
     layout.begins.push_back(layout.data_bytes);
-    layout.data_bytes = rounded(layout.data_bytes + section.bytes.size(), kSectionAlignment);
+    layout.data_bytes = round_up(layout.data_bytes + section.bytes.size(), kSectionAlignment);
     index_bytes += section.name.size() + section.text.size() + sizeof(uint64_t) * (5 + section.facts.size());
   }
   index_bytes += layout.pieces() * sizeof(uint64_t);
-  layout.data_begin = rounded(kHeaderBytes + index_bytes, kDataAlignment);
+  layout.data_begin = round_up(kHeaderBytes + index_bytes, kDataAlignment);
   return layout;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 
 #include "kernels/lora/lora_batch.h"
@@ -264,14 +265,10 @@ void PunicaWrapper::add_on_host(const platform::Context& ctx, std::span<const Ta
   const int64_t most_along = on_host ? kRowsAlong : std::numeric_limits<int64_t>::max();
   const auto on_product = chosen([](const GroupShare& s) { return !s.plain; });
   const auto on_result = chosen([=](const GroupShare& s) { return s.plain && s.row_count > most_along; });
-  const auto along = chosen([=](const GroupShare& s) { return s.plain && s.row_count <= most_along; });
+  const auto goes_along = [=](const GroupShare& s) { return s.plain && s.row_count <= most_along; };
+  const auto along = chosen(goes_along);
   const bool divided = fully_sharded_ && !out.held.empty();
-  if (divided) {
-    run_shrinks(ctx, shares, divided);
-  } else {
-    run_shrinks(ctx, on_product);
-    run_shrinks(ctx, on_result);
-  }
+  run_shrinks(ctx, divided ? shares : chosen(std::not_fn(goes_along)), divided);
   fill_replacements(ctx, x, out.outputs, on_product);
   if (!on_host) {
     for (auto& share : on_product) bring_to_host(ctx, share);
