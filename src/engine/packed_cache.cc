@@ -14,6 +14,7 @@
 #include "base/unix_clock.h"
 #include "choral/llm.h"
 #include "io/hub_cache.h"
+#include "io/new_file.h"
 #include "kernels/gemm/kept_matrix.h"
 
 namespace choral::engine {
@@ -48,7 +49,7 @@ bool is_of_cache(std::string_view name) {
   if (name.size() < kStem + kEnding.size() || name[kPlaceDigits] != '-') return false;
   if (!is_lower_hex(name.substr(0, kPlaceDigits)) || !is_lower_hex(name.substr(kPlaceDigits + 1, kContentDigits))) return false;
   const auto rest = name.substr(kStem);
-  return rest == kEnding || (rest.starts_with(kEnding) && rest.substr(kEnding.size()).starts_with(io::kUnfinishedMark));
+  return rest == kEnding || (rest.starts_with(kEnding) && rest.substr(kEnding.size()).starts_with(io::NewFile::kMark));
 }
 
 // Calls visit(path, what stat says) for each of the cache's files.

@@ -1,6 +1,7 @@
 #include "io/checkpoint_writer.h"
 
 #include <cerrno>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 

@@ -53,6 +53,7 @@ class GgufWriter {
   static Result<std::unique_ptr<GgufWriter>> create(const std::filesystem::path& path, const GgufMetadata& metadata,
                                                     std::vector<TensorToCome> tensors);
 
+  const std::filesystem::path& unfinished_path() const { return file_->unfinished_path(); }
   // What follows of the data: of one tensor at a time, which may come in pieces.
   Status append(std::span<const std::byte> data);
   // Once every tensor was given.

@@ -92,7 +92,7 @@ TEST(GgufWriter, NothingStaysOfWhatIsNotFinished) {
   {
     const auto writer = GgufWriter::create(dir / "x.gguf", {}, {{"t", DType::kF32, {1}}});
     ASSERT_TRUE(writer.ok());
-    EXPECT_TRUE(std::filesystem::exists(NewFile::partial_path(dir / "x.gguf")));
+    EXPECT_TRUE(std::filesystem::exists((*writer)->unfinished_path()));
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
   EXPECT_THAT(GgufWriter::create(dir / "no/x.gguf", {}, {}).status().message(), HasSubstr("cannot write"));

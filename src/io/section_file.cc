@@ -1,9 +1,5 @@
 #include "io/section_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -16,6 +12,7 @@
 #include "base/first_found.h"
 #include "base/system_error.h"
 #include "io/bounded_reader.h"
+#include "io/new_file.h"
 
 namespace choral::io {
 namespace {
@@ -192,59 +189,6 @@ void copy_data(std::span<const Section> sections, const Layout& layout, uint64_t
   }
 }
 
-// A file under a name of its own until it is finished.
-class UnfinishedFile {
- public:
-  static Result<std::unique_ptr<UnfinishedFile>> create(const fs::path& path) {
-    std::unique_ptr<UnfinishedFile> file(new UnfinishedFile);
-    file->path_ = path;
-    file->beside_ = path.string() + std::string(kUnfinishedMark) + "XXXXXX";
-    file->descriptor_ = ::mkostemp(file->beside_.data(), O_CLOEXEC);  // readable and writable by this user alone
-    if (file->descriptor_ < 0) return file->error("create");
-    return file;
-  }
-  ~UnfinishedFile() {
-    if (descriptor_ < 0) return;
-    ::close(descriptor_);
-    ::unlink(beside_.c_str());
-  }
-  UnfinishedFile(const UnfinishedFile&) = delete;
-  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
-
-  // 0, or errno's value. From any thread.
-  int write(std::span<const std::byte> bytes, uint64_t offset) const {
-    while (!bytes.empty()) {
-      const ssize_t wrote = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote <= 0) return wrote < 0 ? errno : ENOSPC;
-      bytes = bytes.subspan(static_cast<size_t>(wrote));
-      offset += static_cast<uint64_t>(wrote);
-    }
-    return 0;
-  }
-  Status failed_to_write(int code) const { return system_error(code, "cannot write " + beside_); }
-
-  Status finish() {
-    if (::fsync(descriptor_) != 0) return error("write");
-    if (::rename(beside_.c_str(), path_.c_str()) != 0) return error("rename");
-    ::close(std::exchange(descriptor_, -1));
-    // The name is on the disk when its folder is. A file that is lost with the machine's power is written again.
-    if (const int folder = ::open(path_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); folder >= 0) {
-      ::fsync(folder);
-      ::close(folder);
-    }
-    return {};
-  }
-
- private:
-  UnfinishedFile() = default;
-  Status error(std::string_view verb) const { return system_error(errno, fmt::format("cannot {} {}", verb, beside_)); }
-
-  fs::path path_;
-  std::string beside_;
-  int descriptor_ = -1;
-};
-
 }  // namespace
 
 uint64_t section_file_bytes(std::span<const Section> sections) {
@@ -254,22 +198,27 @@ uint64_t section_file_bytes(std::span<const Section> sections) {
 
 Status write_section_file(const fs::path& path, const SectionFileId& id, std::span<const Section> sections, ThreadPool& pool) {
   const Layout layout = layout_of(sections);
-  CHORAL_TRY(const auto file, UnfinishedFile::create(path));
+  constexpr mode_t kOwnersAlone = 0600;
+  CHORAL_TRY(const auto file, NewFile::create(path, kOwnersAlone));
   std::vector<uint64_t> checksums(layout.pieces());
   // Whole pieces at once: file systems that keep large folios get whole huge pages so, which mappings then have too.
   std::vector<std::vector<std::byte>> copies(static_cast<size_t>(pool.size()), std::vector<std::byte>(kPieceBytes));
-  std::atomic<int> failed = 0;
+  std::vector<Status> failed(static_cast<size_t>(pool.size()));
+  std::atomic<bool> go_on = true;
   pool.parallel_for(std::ssize(checksums), 1, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end && failed.load() == 0; ++i) {
+    for (int64_t i = begin; i < end && go_on; ++i) {
       const uint64_t at = static_cast<uint64_t>(i) * kPieceBytes;
       const auto piece =
           std::span(copies[static_cast<size_t>(thread)]).first(std::min<uint64_t>(kPieceBytes, layout.data_bytes - at));
       copy_data(sections, layout, at, piece);
       checksums[static_cast<size_t>(i)] = checksum64(piece);
-      if (const int code = file->write(piece, layout.data_begin + at); code != 0) failed.store(code);
+      Status written = file->write_at(layout.data_begin + at, piece);
+      if (written.ok()) continue;
+      go_on = false;
+      failed[static_cast<size_t>(thread)] = std::move(written);
     }
   });
-  if (failed.load() != 0) return file->failed_to_write(failed.load());
+  for (Status& status : failed) CHORAL_RETURN_IF_ERROR(std::move(status));
   const std::string index = index_of(sections, layout, checksums);
   Header header{};
   std::memcpy(header.magic, kMagic.data(), sizeof header.magic);
@@ -285,7 +234,7 @@ Status write_section_file(const fs::path& path, const SectionFileId& id, std::sp
   header.index_checksum = checksum64(std::span(front).subspan(sizeof header));
   header.checksum = checksum_of(header);
   std::memcpy(front.data(), &header, sizeof header);
-  if (const int code = file->write(front, 0); code != 0) return file->failed_to_write(code);
+  CHORAL_RETURN_IF_ERROR(file->write_at(0, front));
   return file->finish();
 }
 

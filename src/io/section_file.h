@@ -72,11 +72,8 @@ class SectionFile {
 
 // What such a file will take.
 uint64_t section_file_bytes(std::span<const Section> sections);
-// Writes it beside its place under a name that no other process has, brings it to the disk and renames it. Readable by this user
-// alone. On an error nothing stays.
+// A NewFile, readable by this user alone.
 Status write_section_file(const std::filesystem::path& path, const SectionFileId& id, std::span<const Section> sections,
                           ThreadPool& pool);
-// Of files that write_section_file() has not finished.
-inline constexpr std::string_view kUnfinishedMark = ".part-";
 
 }  // namespace choral::io

@@ -1,4 +1,4 @@
-// What was written is on the disk. Any thread; waits for it.
+// Which names are in a folder is on the disk. Any thread; waits for it.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,6 @@
 
 namespace choral::serve {
 
-Status flush_file(const std::filesystem::path& path);
-Status flush_folder(const std::filesystem::path& path);  // which names are in it
+Status flush_folder(const std::filesystem::path& path);
 
 }  // namespace choral::serve

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/owned_fd.h"
 #include "base/printable.h"
 #include "base/size_text.h"
 #include "base/system_error.h"
@@ -18,7 +19,6 @@
 #include "lora/peft/peft_helper.h"
 #include "serve/disk_flush.h"
 #include "serve/fresh_id.h"
-#include "serve/http/owned_fd.h"
 
 namespace choral::serve {
 namespace {

@@ -12,12 +12,12 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/owned_fd.h"
 #include "base/printable.h"
 #include "base/system_error.h"
 #include "engine/adapters/file_facts.h"
 #include "serve/disk_flush.h"
 #include "serve/fresh_id.h"
-#include "serve/http/owned_fd.h"
 
 namespace choral::serve {
 namespace {

@@ -41,8 +41,7 @@ std::string quoted_path(std::string_view path) {
 Status write_file(const fs::path& path, std::string_view text) {
   CHORAL_TRY(const auto file, io::NewFile::create(path));
   CHORAL_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
-  CHORAL_RETURN_IF_ERROR(file->finish());
-  return flush_file(path);
+  return file->finish();
 }
 
 Status made_folder(const fs::path& folder) {
@@ -241,8 +240,7 @@ Status CatalogueIndex::fetch_file(const std::string& path, const CataloguedFile&
   if (bytes != file.bytes) return corrupt("{} has {} bytes, and the index says {}", path, bytes, file.bytes);
   if (const std::string is = to_hex(hash.finish()); is != file.sha256)
     return corrupt("{} has the SHA-256 {}, and the index says {}", path, is, file.sha256);
-  CHORAL_RETURN_IF_ERROR(out->finish());
-  return flush_file(to);
+  return out->finish();
 }
 
 // Who came for it before it was unnamed may read it again yet.

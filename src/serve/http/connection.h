@@ -5,8 +5,8 @@
 #include <memory>
 #include <unordered_set>
 
+#include "base/owned_fd.h"
 #include "serve/http/io_thread.h"
-#include "serve/http/owned_fd.h"
 #include "serve/http/peer.h"
 #include "serve/http/server_state.h"
 #include "serve/http/tls.h"

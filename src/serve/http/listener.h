@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/owned_fd.h"
 #include "base/status.h"
-#include "serve/http/owned_fd.h"
 
 namespace choral::serve {
 

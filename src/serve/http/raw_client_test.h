@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/owned_fd.h"
 #include "serve/http/message.h"
-#include "serve/http/owned_fd.h"
 
 namespace choral::serve::testing {
 

@@ -17,10 +17,13 @@
 #include "serve/http/exchange.h"
 #include "serve/http/limits.h"
 
+namespace choral {
+class OwnedFd;
+}
+
 namespace choral::serve {
 
 class Acceptor;
-class OwnedFd;
 class TlsContext;
 struct Listener;
 struct Peer;

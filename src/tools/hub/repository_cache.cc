@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/owned_fd.h"
 #include "base/sha256.h"
 #include "base/size_text.h"
 #include "base/system_error.h"
@@ -22,20 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An open file, closed with this.
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+OwnedFd opened(const fs::path& path) { return OwnedFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)); }
 
 Status make_folder(const fs::path& path) {
   std::error_code error;
@@ -44,7 +32,7 @@ Status make_folder(const fs::path& path) {
 }
 
 // The lock that huggingface_hub takes; gone with the descriptor. The file stays: removing it would let two in.
-Status lock(const Descriptor& file, const fs::path& path, FunctionRef<void()> wait) {
+Status lock(const OwnedFd& file, const fs::path& path, FunctionRef<void()> wait) {
   constexpr auto kPause = std::chrono::milliseconds(100);
   while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
@@ -81,8 +69,7 @@ class BlobHash {
 
 class PartialFile final : public RepositoryCache::Partial {
  public:
-  PartialFile(const Descriptor& file, fs::path path, int64_t most_bytes)
-      : file_(file), path_(std::move(path)), most_(most_bytes) {}
+  PartialFile(const OwnedFd& file, fs::path path, int64_t most_bytes) : file_(file), path_(std::move(path)), most_(most_bytes) {}
 
   Status open() {
     const off_t size = ::lseek(file_.get(), 0, SEEK_END);
@@ -122,7 +109,7 @@ class PartialFile final : public RepositoryCache::Partial {
   }
 
  private:
-  const Descriptor& file_;
+  const OwnedFd& file_;
   fs::path path_;
   int64_t most_;
   int64_t size_ = 0;
@@ -159,15 +146,15 @@ Status RepositoryCache::check_room(int64_t size_bytes) const {
 
 Status RepositoryCache::fill(const HubFile& file, FunctionRef<Status(Partial&)> fetch, FunctionRef<void()> wait) {
   const fs::path lock_path = locks_ / (file.hash + ".lock");
-  const Descriptor lock_file(lock_path, O_RDWR | O_CREAT);
-  if (lock_file.get() < 0) return system_error(errno, "cannot open " + lock_path.string());
+  const OwnedFd lock_file = opened(lock_path);
+  if (!lock_file.open()) return system_error(errno, "cannot open " + lock_path.string());
   CHORAL_RETURN_IF_ERROR(lock(lock_file, lock_path, wait));
   if (has(file)) return {};
 
   fs::path path = blob(file);
   path += ".incomplete";
-  const Descriptor descriptor(path, O_RDWR | O_CREAT);
-  if (descriptor.get() < 0) return system_error(errno, "cannot open " + path.string());
+  const OwnedFd descriptor = opened(path);
+  if (!descriptor.open()) return system_error(errno, "cannot open " + path.string());
   PartialFile partial(descriptor, path, file.size_bytes);
   CHORAL_RETURN_IF_ERROR(partial.open());
   if (partial.size_bytes() < file.size_bytes) CHORAL_RETURN_IF_ERROR(fetch(partial));

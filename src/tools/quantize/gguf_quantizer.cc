@@ -1,6 +1,6 @@
 #include "tools/quantize/gguf_quantizer.h"
 
-#include <atomic>
+#include <mutex>
 
 #include "base/cpu_level.h"
 #include "base/system_error.h"
@@ -67,7 +67,8 @@ class GgufQuantizer : public CheckpointQuantizer {
   Result<QuantizeReport> write() override;
   void remove_partial() override {
     std::error_code ignored;
-    if (writing_) fs::remove(io::NewFile::partial_path(path_), ignored);
+    const std::lock_guard lock(mutex_);
+    if (!partial_.empty()) fs::remove(partial_, ignored);
   }
 
  private:
@@ -84,7 +85,8 @@ class GgufQuantizer : public CheckpointQuantizer {
   std::vector<GgufTensorPlan> plans_;
   std::vector<io::TensorToCome> tensors_;  // those of keys_, then those of plans_
   std::unique_ptr<ThreadPool> pool_;
-  std::atomic<bool> writing_ = false;
+  std::mutex mutex_;
+  fs::path partial_;  // under mutex_
 };
 
 Status GgufQuantizer::open(const QuantizeOptions& options, const quant::WrittenScheme& scheme) {
@@ -173,8 +175,11 @@ Status GgufQuantizer::append_tensors(io::GgufWriter& writer) const {
 }
 
 Result<QuantizeReport> GgufQuantizer::write() {
-  writing_ = true;
   CHORAL_TRY(const auto writer, io::GgufWriter::create(path_, keys_.metadata, tensors_));
+  {
+    const std::lock_guard lock(mutex_);
+    partial_ = writer->unfinished_path();
+  }
   CHORAL_RETURN_IF_ERROR(append_tensors(*writer));
   CHORAL_RETURN_IF_ERROR(model_.checkpoint->check_unchanged());
   CHORAL_RETURN_IF_ERROR(writer->finish());

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace choral::serve {
+namespace choral {
 
 class OwnedFd {
  public:
@@ -34,4 +34,4 @@ class OwnedFd {
   int fd_ = -1;
 };
 
-}  // namespace choral::serve
+}  // namespace choral
