@@ -16,10 +16,10 @@
  * valid as long as the library is loaded, and the host never unloads it by itself. Device pointers are linear: the host adds
  * offsets to them but never reads or writes through one unless the probe said host_accessible.
  *
- * Threads. query, probe and open_device are called by one thread. All calls on one device come from one thread at a time, not
- * always the same one; read_row apart, and copies of one more thread where the plug-in takes them (copies_beside). Work is queued
- * on the stream given and may run later; the host waits with stream_synchronize before it reads a result. Host memory given to a
- * call is only valid during the call: a queue must copy it.
+ * Threads. query, probe and open_device are called by one thread at a time. All calls on one device come from one thread at a
+ * time, not always the same one; read_row apart, and copies of one more thread where the plug-in takes them (copies_beside). Work
+ * is queued on the stream given and may run later; the host waits with stream_synchronize before it reads a result. Host memory
+ * given to a call is only valid during the call: a queue must copy it.
  *
  * docs/plugins.md explains each part with an example; plugins/ref_device is a whole device against this header alone. */
 #ifndef CHORAL_PLUGIN_H

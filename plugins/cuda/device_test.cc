@@ -129,6 +129,33 @@ TEST_F(DeviceTest, CopiesOfNothingAreFineAndBadOnesAreRefused) {
   EXPECT_EQ(device.copy(CHORAL_HOST_TO_DEVICE, memory, 64, host.data(), 64, 64, 1).code, 0) << "a refusal changes nothing";
 }
 
+// Of one thread, as when a model is loaded: each call finds its own device.
+TEST_F(DeviceTest, SeveralTakeTurns) {
+  const Emulation emulation("devices=2");
+  if (device_count() < 2) GTEST_SKIP() << "there is one device";
+  OpenDevice first(0), second(1);
+  const uint64_t before = used_bytes(first);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::vector<float>> rows;
+    std::vector<void*> outs;
+    for (OpenDevice* device : {&first, &second}) {
+      rows.emplace_back(16, static_cast<float>(10 * round + std::ssize(rows)));
+      void* x = device->upload(rows.back());
+      void* ids = device->upload(std::vector<int32_t>{0});
+      outs.push_back(device->allocate(16 * sizeof(float)));
+      const choral_take_rows_args args{CHORAL_HEADER(choral_take_rows_args), matrix(x, 1, 16), static_cast<const int32_t*>(ids),
+                                       matrix(outs.back(), 1, 16)};
+      EXPECT_EQ(device->run("take_rows", &args).code, 0);
+    }
+    EXPECT_EQ(first.download<float>(outs[0], 16), rows[0]);
+    EXPECT_EQ(second.download<float>(outs[1], 16), rows[1]);
+  }
+  const uint64_t grown = used_bytes(first);
+  EXPECT_GT(grown, before);
+  second.allocate(1 << 20);
+  EXPECT_EQ(used_bytes(first), grown) << "the other's memory is its own";
+}
+
 TEST_F(DeviceTest, WhatLiesOnTheDeviceIsCheckedThere) {
   OpenDevice device;
   void* x = device.upload(std::vector<float>(16, 1));

@@ -50,9 +50,17 @@ std::string probe_reason() {
   return probe.reason;
 }
 
-OpenDevice::OpenDevice() {
+int device_count() {
+  choral_probe probe{};
+  probe.header = CHORAL_HEADER(choral_probe);
+  EXPECT_FINE(plugin().probe(&probe));
+  return probe.device_count;
+}
+
+OpenDevice::OpenDevice(int index) {
   choral_device_config config{};
   config.header = CHORAL_HEADER(choral_device_config);
+  config.index = index;
   EXPECT_FINE(plugin().open_device(&config, &handle));
   if (handle != nullptr) EXPECT_FINE(plugin().memory->stream_create(handle, &stream));
 }

@@ -38,10 +38,11 @@ class Emulation {
 const choral_plugin& plugin();
 std::vector<std::string> take_log();  // what it told the host since the last call
 std::string probe_reason();           // empty: there is a device
+int device_count();
 
 class OpenDevice {
  public:
-  OpenDevice();
+  explicit OpenDevice(int index = 0);
   ~OpenDevice();
   OpenDevice(const OpenDevice&) = delete;
   OpenDevice& operator=(const OpenDevice&) = delete;

@@ -109,10 +109,10 @@ Result<DeviceSetup> open_device(std::shared_ptr<const Platform> platform, Engine
 
 }  // namespace
 
-Result<DeviceSetup> set_up_device(EngineOptions& options, const std::string& architecture, ThreadPool& pool) {
+Result<DeviceSetup> set_up_device(EngineOptions& options, const std::string& architecture, ThreadPool& pool, int place) {
   platform::PlatformChoice choice{.platform = options.platform, .reason = "brought by the program"};
   if (choice.platform == nullptr) {
-    CHORAL_TRY(choice, platform::choose_platform(options.device));
+    CHORAL_TRY(choice, platform::choose_platform(options.device, place));
   }
   const auto cpu = [&] { return choice.platform->name() == "cpu"; };
   std::vector<std::string> notes;

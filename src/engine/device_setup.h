@@ -21,7 +21,8 @@ struct DeviceSetup {
 };
 
 // Opens the device of `options` for `pool`, which outlives it. What the platform decides is written to `options`. A plug-in that
-// was chosen and not named, and can't be opened, gives way to the CPU with a note, unless options.require_device.
-Result<DeviceSetup> set_up_device(EngineOptions& options, const std::string& architecture, ThreadPool& pool);
+// was chosen and not named, and can't be opened, gives way to the CPU with a note, unless options.require_device. `place`: as
+// choose_platform()'s.
+Result<DeviceSetup> set_up_device(EngineOptions& options, const std::string& architecture, ThreadPool& pool, int place = 0);
 
 }  // namespace choral::engine

@@ -84,6 +84,13 @@ std::string MemoryPlan::text() const {
   return fmt::format("on the device {}, {}; here {}, {}", weights, there, cache, adapters);
 }
 
+void MemoryPlan::limit_to(const MemoryPlan& other) {
+  kv.blocks = std::min(kv.blocks, other.kv.blocks);
+  kv.state_slots = std::min(kv.state_slots, other.kv.state_slots);
+  kv.max_model_len = std::min(kv.max_model_len, other.kv.max_model_len);
+  adapter_bytes = std::min(adapter_bytes, other.adapter_bytes);
+}
+
 Result<MemoryPlan> plan_memory(std::span<const layers::KvShape> layers, int64_t model_positions, DType kv_dtype,
                                MemoryWishes wishes, const MachineMemory& machine) {
   const DeviceShare& device = wishes.device;
@@ -124,6 +131,12 @@ void ModelSizes::add(const ModelSizes& rank) {
   weight_bytes += rank.weight_bytes;
 }
 
+void expect_cache(const ModelSizes& sizes, DType kv_dtype, platform::Session& session) {
+  for (const auto& shape : sizes.layers) {
+    session.expect_cache({kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
+  }
+}
+
 Result<MemoryPlan> plan_model_memory(const ModelSizes& sizes, const EngineOptions& options, platform::Session& session,
                                      DType kv_dtype, const DraftMemory& draft) {
   MemoryWishes wishes{.weight_bytes = sizes.weight_bytes,
@@ -137,9 +150,6 @@ Result<MemoryPlan> plan_model_memory(const ModelSizes& sizes, const EngineOption
                       .draft = draft};
   MachineMemory machine = machine_memory();
   if (!platform::host_reads(session)) {
-    for (const auto& shape : sizes.layers) {
-      session.expect_cache({kv_dtype, shape.kv_heads, shape.key_dim, shape.value_dim, shape.values_in_keys});
-    }
     CHORAL_TRY(const auto memory, session.device_memory());
     if (memory && memory->is_hosts) {
       machine = machine.within(memory->free_bytes, memory->total_bytes, session.platform().name());

@@ -55,6 +55,8 @@ struct MemoryPlan {
   std::string warning = {};  // what was asked for is more than is free
 
   std::string text() const;  // in one line
+  // No more places and no more for adapters than another rank has room for.
+  void limit_to(const MemoryPlan& other);
 };
 
 MachineMemory machine_memory();  // now
@@ -80,7 +82,9 @@ struct ModelSizes {
 // The positions of a text that the options leave the model: a text of a model that sees later tokens is computed in one step.
 int64_t text_positions(const models::Model& model, const EngineOptions& options);
 ModelSizes sizes_of(const models::Model& model, int64_t expected_bytes, const EngineOptions& options);
-// The plan of such a model on this machine now. A device is told of its cache.
+// Tells the device what cache such a model will have. Before the plan.
+void expect_cache(const ModelSizes& sizes, DType kv_dtype, platform::Session& session);
+// The plan of such a model on this machine now.
 Result<MemoryPlan> plan_model_memory(const ModelSizes& sizes, const EngineOptions& options, platform::Session& session,
                                      DType kv_dtype, const DraftMemory& draft = {});
 

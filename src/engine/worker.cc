@@ -46,12 +46,12 @@ ThreadPlan Worker::threads_of(const EngineOptions& options, int least) {
 }
 
 Result<std::unique_ptr<Worker>> Worker::make(EngineOptions& options, const std::string& architecture,
-                                             std::shared_ptr<ThreadPool> pool) {
+                                             std::shared_ptr<ThreadPool> pool, int place) {
   CHORAL_RETURN_IF_ERROR(check_options(options));
   if (pool == nullptr) {
     CHORAL_TRY(pool, ThreadPool::make(threads_of(options)));
   }
-  CHORAL_TRY(auto device, set_up_device(options, architecture, *pool));
+  CHORAL_TRY(auto device, set_up_device(options, architecture, *pool, place));
   std::unique_ptr<Worker> worker(new Worker(std::move(pool), std::move(device)));
   if (const auto fewer = options.threads > 0 ? std::string() : cpu_share().reason(); !fewer.empty()) {
     worker->notes_.push_back(fmt::format("threads: {}; --threads changes it", fewer));
@@ -73,7 +73,13 @@ Status Worker::find(const io::ConfigMap& config, quant::WeightSource& source, co
   const std::string told = config.to_json();
   config_digest_ = sha256(std::as_bytes(std::span(told)));
   CHORAL_TRY(found_, find_weights(config, ctx_.session, source, options.max_model_len, device_.forms));
+  expect_cache(sizes(options), kv_dtype_, ctx_.session);
   return {};
+}
+
+Result<bool> Worker::has_own_memory() const {
+  CHORAL_TRY(const auto memory, ctx_.session.device_memory());
+  return !platform::host_reads(ctx_.session) && !(memory && memory->is_hosts);
 }
 
 Status Worker::plan(const ModelSizes& sizes, const EngineOptions& options, const DraftMemory& draft) {
@@ -160,7 +166,7 @@ Status Worker::give_adapters_to_device(const EngineOptions& options) {
                                       .budget_bytes = options.adapter_memory_bytes,
                                       .dtype = stack_type(lora_config_.lora_dtype)};
   CHORAL_TRY(auto adapters, lora::StackedAdapters::make(ctx_, loaded_.model->lora_targets(), size, options.max_num_seqs,
-                                                        options.max_num_batched_tokens));
+                                                        options.max_num_batched_tokens, writes_beside_));
   const bool beside = adapters->uploads_beside();
   lora_manager_->use_device(std::move(adapters));
   notes_.push_back(fmt::format("adapters: up to {} in slots of the device's memory, as {}, written {}", size.max_slots,

@@ -25,18 +25,22 @@ class Worker {
   // As many threads as the options say, at least so many, each with its seat.
   static ThreadPlan threads_of(const EngineOptions& options, int least = 1);
   // What the device changes of the options is written to them. `pool`: of a worker whose steps take turns with this one's; null:
-  // it makes its own.
+  // it makes its own. `place`: of a rank among those of this machine, which have a device each.
   static Result<std::unique_ptr<Worker>> make(EngineOptions& options, const std::string& architecture = "",
-                                              std::shared_ptr<ThreadPool> pool = nullptr);
+                                              std::shared_ptr<ThreadPool> pool = nullptr, int place = 0);
 
   // Of a model that is divided; before find(). `ranks` outlives it.
   void join(const layers::Ranks& share, platform::Collective& ranks);
+  // Adapters come to the device while no step runs, so that they are ready at once; before initialize_cache().
+  void write_adapters_between_steps() { writes_beside_ = false; }
   Status find(const io::ConfigMap& config, quant::WeightSource& source, const EngineOptions& options);
+  // Whether the model is in a memory of the device's own, beside the machine's.
+  Result<bool> has_own_memory() const;
   // Its model's, between find() and pack().
   ModelSizes sizes(const EngineOptions& options) const { return sizes_of(*found_.model, found_.expected_bytes, options); }
   // What is taken of the memory, beside what `draft` takes, is decided and told before a weight is packed.
   Status plan(const ModelSizes& sizes, const EngineOptions& options, const DraftMemory& draft);
-  // What another worker of the same model decided.
+  // What all workers of the same model decided.
   void take_plan(const MemoryPlan& memory) { memory_ = memory; }
   Status pack(quant::WeightSource& source, const EngineOptions& options);
   // find(), plan() and pack() of a worker that has the model to itself.
@@ -91,6 +95,7 @@ class Worker {
   lora::LoRAConfig lora_config_;
   DType kv_dtype_ = DType::kF32;
   MemoryPlan memory_;
+  bool writes_beside_ = true;  // adapters into the device's memory, where it can
   std::vector<std::string> notes_;
 };
 

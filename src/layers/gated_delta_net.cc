@@ -3,7 +3,7 @@
 #include <array>
 #include <numeric>
 
-#include "platform/collective.h"
+#include "platform/gather.h"
 
 namespace choral::layers {
 
@@ -193,7 +193,7 @@ void GatedDeltaNet::forward(const platform::Context& ctx, const ForwardBatch& ba
   ctx.ops.gated_delta_rule(ctx, rule, slots_.from(shape_.tail_floats()), batch.state_runs, qkv, ba, values);
   norm_->forward_heads(ctx, values, batch.lora);
   ctx.ops.gate_rows(ctx, z, kernels::Activation::kSilu, values);
-  if (!begins_.empty()) ctx.ranks->gather_columns(ctx.kernel, whole, begins_);
+  if (!begins_.empty()) platform::gather_columns(ctx, whole, begins_);
   auto from = whole;
   if (tiles_) {
     from = ctx.make_matrix(whole.rows, whole.cols);

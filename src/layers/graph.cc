@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "platform/collective.h"
+#include "platform/gather.h"
 
 namespace choral::layers {
 namespace {
@@ -37,7 +37,7 @@ class Runner {
     }
   }
   void operator()(const PluggedStep& s) const { s.block->forward(ctx_, batch_, at(s.x), s.add, at(s.y)); }
-  void operator()(const GatherStep& s) const { ctx_.ranks->gather_columns(ctx_.kernel, at(s.y), *s.begins); }
+  void operator()(const GatherStep& s) const { platform::gather_columns(ctx_, at(s.y), *s.begins); }
   void operator()(const GatedAddStep& s) const { s.gate->add(ctx_, batch_, at(s.x), at(s.from), at(s.y)); }
 
   // A fused operator takes one weight of a norm, so it is called for each run of rows with theirs: a row meets the same operator

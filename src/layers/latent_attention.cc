@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "platform/collective.h"
+#include "platform/gather.h"
 #include "platform/host_view.h"
 
 namespace choral::layers {
@@ -109,7 +109,7 @@ void LatentAttention::forward(const platform::Context& ctx, const ForwardBatch& 
   const auto seen = ctx.make_matrix(x.rows, heads_ * kv_rank_), values = ctx.make_matrix(x.rows, o_proj_->in_features());
   attention_.attend(ctx, batch, queries, seen);
   kv_b_proj_->make_values(ctx, seen, values.sub_cols(value_begin_, heads_ * value_dim_), batch.lora);
-  if (!begins_.empty()) ctx.ranks->gather_columns(ctx.kernel, values, begins_);
+  if (!begins_.empty()) platform::gather_columns(ctx, values, begins_);
   if (add) return o_proj_->forward_add(ctx, values, y, batch.lora);
   o_proj_->forward(ctx, values, y, batch.lora);
 }

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "kernels/gemm/packed_matrix.h"
-#include "platform/collective.h"
+#include "platform/gather.h"
 #include "platform/ops/op_profile.h"
 #include "quant/held_rows.h"
 
@@ -102,7 +102,7 @@ std::vector<int64_t> LinearBase::share_out(const Ranks& ranks) const {
 }
 
 void LinearBase::gather(const platform::Context& ctx, MatrixView<float> y) const {
-  if (gathers()) ctx.ranks->gather_columns(ctx.kernel, y, begins_);
+  if (gathers()) platform::gather_columns(ctx, y, begins_);
 }
 
 lora::LoRATarget LinearBase::lora_target(lora::TargetKind kind, std::string name) const {

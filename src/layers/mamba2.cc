@@ -1,6 +1,6 @@
 #include "layers/mamba2.h"
 
-#include "platform/collective.h"
+#include "platform/gather.h"
 
 namespace choral::layers {
 
@@ -77,7 +77,7 @@ void Mamba2::forward(const platform::Context& ctx, const ForwardBatch& batch, Ma
   const auto whole = ctx.make_matrix(x.rows, out_proj_->in_features()), values = whole.sub_cols(value_begin_, inner);
   ctx.ops.selective_scan(ctx, scan, slots_.from(conv.tail_floats()), batch.state_runs, xbc, dt, values);
   ctx.ops.gate_rows(ctx, z, kernels::Activation::kSilu, values);
-  if (!begins_.empty()) ctx.ranks->gather_columns(ctx.kernel, whole, begins_);
+  if (!begins_.empty()) platform::gather_columns(ctx, whole, begins_);
   norm_->forward_in_parts(ctx, whole, groups_, batch.lora);
   if (add) return out_proj_->forward_add(ctx, whole, y, batch.lora);
   out_proj_->forward(ctx, whole, y, batch.lora);

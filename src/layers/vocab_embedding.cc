@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "platform/collective.h"
+#include "platform/gather.h"
 #include "platform/host_view.h"
 
 namespace choral::layers {
@@ -23,7 +23,7 @@ void VocabParallelEmbedding::lookup(const platform::Context& ctx, platform::Inde
                                     const lora::PunicaWrapper* lora) const {
   const platform::StepMark mark(ctx);
   look_up_base(ctx, base_ids(ctx, ids), out);
-  if (!begins().empty()) ctx.ranks->gather_rows(ctx.kernel, out, [&](int64_t row) { return owner_of(ids.host[row]); });
+  if (!begins().empty()) platform::gather_rows(ctx, out, [&](int64_t row) { return owner_of(ids.host[row]); });
   if (lora != nullptr) lora->add_lora_embedding(ctx, lora_target_, ids, out);
 }
 

@@ -69,6 +69,15 @@ struct LoRATarget {
     for (const auto& member : members) total += member.out;
     return total;
   }
+  // What this process has of outputs [begin, begin + count).
+  template <class Visit>
+  void for_each_held(int64_t begin, int64_t count, Visit visit) const {
+    if (held.empty()) return visit(HeldColumns{begin, begin, count});
+    for (const auto& [of, at, columns] : held) {
+      const int64_t from = std::max(begin, of), to = std::min(begin + count, of + columns);
+      if (from < to) visit(HeldColumns{from, at + from - of, to - from});
+    }
+  }
 };
 
 }  // namespace choral::lora

@@ -55,7 +55,7 @@ inline MatrixView<float> host_copy(const Context& ctx, MatrixView<const float> o
 // Rows of the host's into rows of the device's memory, unless they are the same.
 inline void copy_to_device(const Context& ctx, MatrixView<const float> from, MatrixView<float> to) {
   constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-  if (from.rows == 0 || from.data == to.data) return;
+  if (from.rows == 0 || from.cols == 0 || from.data == to.data) return;
   ctx.session.copy(CopyKind::kToDevice, to.data, to.stride * kFloat, from.data, from.stride * kFloat, from.cols * kFloat,
                    from.rows);
 }

@@ -100,9 +100,24 @@ std::string list_of(const std::vector<Candidate>& candidates) {
 
 std::string_view name_of(std::string_view device) { return device.substr(0, device.find(':')); }
 
+// The device that a rank at `place` gets, whose first one has device `first`.
+Result<std::shared_ptr<const Platform>> device_at(const Candidate& candidate, size_t first, int place) {
+  if (candidate.path.empty()) return candidate.platforms.front();
+  const size_t number = first + static_cast<size_t>(place);
+  if (number < candidate.platforms.size()) return candidate.platforms[number];
+  return unavailable(
+      "rank {} would have device {}:{}, and {} has {}: each rank of --tensor-parallel-size has a device of its own; --device cpu "
+      "divides the model over the CPU's cores",
+      place, candidate.name, number, candidate.name,
+      candidate.platforms.size() == 1 ? "one device" : fmt::format("{} devices", candidate.platforms.size()));
+}
+
 // NAME or NAME:NUMBER of a usable candidate.
-Result<PlatformChoice> choose_numbered(std::string_view device, const Candidate& candidate) {
-  if (device == candidate.name) return PlatformChoice{candidate.platforms.front(), "named by --device", {}};
+Result<PlatformChoice> choose_numbered(std::string_view device, const Candidate& candidate, int place) {
+  if (device == candidate.name) {
+    CHORAL_TRY(auto first, device_at(candidate, 0, place));
+    return PlatformChoice{std::move(first), "named by --device", {}};
+  }
   const std::string_view text = device.substr(candidate.name.size() + 1);
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -111,10 +126,11 @@ Result<PlatformChoice> choose_numbered(std::string_view device, const Candidate&
     return invalid_argument("device {}: after {}: comes the number of one of its devices: {}", printable(device), candidate.name,
                             count == 1 ? "0, the only one" : fmt::format("0 to {}", count - 1));
   }
-  return PlatformChoice{candidate.platforms[number], fmt::format("number {} of {}, named by --device", number, count), {}};
+  CHORAL_TRY(auto numbered, device_at(candidate, number, place));
+  return PlatformChoice{std::move(numbered), fmt::format("number {} of {}, named by --device", number, count), {}};
 }
 
-Result<PlatformChoice> choose_named(std::string_view device, const std::vector<Candidate>& candidates) {
+Result<PlatformChoice> choose_named(std::string_view device, const std::vector<Candidate>& candidates, int place) {
   const std::string_view name = name_of(device);
   std::vector<std::string> names;
   for (const auto& candidate : candidates) {
@@ -123,7 +139,7 @@ Result<PlatformChoice> choose_named(std::string_view device, const std::vector<C
       continue;
     }
     if (!candidate.status.ok()) return Status(candidate.status).while_(fmt::format("device {} can't be used", name));
-    return choose_numbered(device, candidate);
+    return choose_numbered(device, candidate, place);
   }
   const std::string near = nearest_name(name, names);
   return invalid_argument("no device is named '{}'{}; there are:{}", printable(name),
@@ -156,8 +172,8 @@ std::vector<Candidate> find_candidates(const PluginSearch& search) {
   return candidates;
 }
 
-Result<PlatformChoice> choose_platform(std::string_view device, const std::vector<Candidate>& candidates) {
-  if (device != "auto") return choose_named(device, candidates);
+Result<PlatformChoice> choose_platform(std::string_view device, const std::vector<Candidate>& candidates, int place) {
+  if (device != "auto") return choose_named(device, candidates, place);
   const Candidate* best = nullptr;
   bool tied = false;
   for (const auto& candidate : candidates) {
@@ -168,7 +184,8 @@ Result<PlatformChoice> choose_platform(std::string_view device, const std::vecto
   }
   if (tied) return invalid_argument("several plug-ins fit equally well; name one with --device:{}", list_of(candidates));
   if (best == nullptr) best = &candidates.back();
-  PlatformChoice choice{.platform = best->platforms.front(),
+  CHORAL_TRY(auto chosen, device_at(*best, 0, place));
+  PlatformChoice choice{.platform = std::move(chosen),
                         .reason = best->path.empty() ? "no plug-in is usable" : "the plug-in with the highest score"};
   if (candidates.size() == 1) choice.reason = "no plug-in was found";
   for (const auto& candidate : candidates) {
@@ -178,17 +195,17 @@ Result<PlatformChoice> choose_platform(std::string_view device, const std::vecto
   return choice;
 }
 
-Result<PlatformChoice> choose_platform(std::string_view device) {
-  if (name_of(device) == "cpu") return choose_platform(device, find_candidates({}));
+Result<PlatformChoice> choose_platform(std::string_view device, int place) {
+  if (name_of(device) == "cpu") return choose_platform(device, find_candidates({}), place);
   auto search = PluginSearch::from_environment();
   if (device != "auto") {
     // Only the file of that name is loaded, unless there is none and the others have to be listed.
     auto named = search;
     named.only = name_of(device);
     const auto candidates = find_candidates(named);
-    if (candidates.size() > 1) return choose_platform(device, candidates);
+    if (candidates.size() > 1) return choose_platform(device, candidates, place);
   }
-  return choose_platform(device, find_candidates(search));
+  return choose_platform(device, find_candidates(search), place);
 }
 
 }  // namespace choral::platform

@@ -45,9 +45,10 @@ struct PlatformChoice {
 };
 
 // `device`: "auto", a name, or a name and the number of one of its devices, "cuda:1"; else it is the first. An unknown or
-// unusable name is an error that lists the candidates with their reasons.
-Result<PlatformChoice> choose_platform(std::string_view device, const std::vector<Candidate>& candidates);
+// unusable name is an error that lists the candidates with their reasons. `place`: of a rank of a divided model, which gets the
+// device so many numbers behind that one; on the CPU all ranks are.
+Result<PlatformChoice> choose_platform(std::string_view device, const std::vector<Candidate>& candidates, int place = 0);
 // With the environment's search; plug-ins are not even looked for when the CPU was named.
-Result<PlatformChoice> choose_platform(std::string_view device);
+Result<PlatformChoice> choose_platform(std::string_view device, int place = 0);
 
 }  // namespace choral::platform

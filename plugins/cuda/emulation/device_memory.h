@@ -1,4 +1,4 @@
-// The memory of the emulated device: a range of addresses that faults whoever touches it, but for the time of a piece of queued
+// The memory of one emulated device: a range of addresses that faults whoever touches it, but for the time of a piece of queued
 // work. What is taken is noise at its ends and what lay there between, what is given back becomes noise. Under the runtime's
 // lock.
 #pragma once

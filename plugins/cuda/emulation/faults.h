@@ -13,7 +13,7 @@ namespace cuda_emulation {
 
 struct Faults {
   int driver = 13000;      // driver: the CUDA version that the driver knows; 0: there is no driver
-  int devices = 1;         // devices
+  int devices = 1;         // devices: how many, all alike
   int capability = 90;     // capability: 10 · major + minor
   int pools = 1;           // pools: whether the driver has memory pools
   int wgmma = 1;           // wgmma: 0: it rounds otherwise than mma.sync (rounding.h)

@@ -26,7 +26,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
       return cudaErrorStreamCaptureWrongThread;
     }
     if (capture->spoiled) return cudaErrorStreamCaptureInvalidated;
-    *graph = new CUgraph_st{std::move(capture->work)};
+    *graph = new CUgraph_st{stream->device, std::move(capture->work)};
     ++r.graphs;
     return cudaSuccess;
   });
@@ -41,7 +41,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t description, unsigned long long) {
   return call("cudaGraphInstantiate", [&](Runtime& r) {
-    *graph = new CUgraphExec_st{std::make_shared<const std::vector<cuda_emulation::Work>>(description->work)};
+    *graph =
+        new CUgraphExec_st{description->device, std::make_shared<const std::vector<cuda_emulation::Work>>(description->work)};
     ++r.graphs;
     return cudaSuccess;
   });
@@ -56,6 +57,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   return call("cudaGraphLaunch", [&](Runtime&) {
+    if (stream->device != graph->device) return cudaErrorInvalidResourceHandle;
     return stream->push([work = graph->work] {
       for (const auto& one : *work) one();
     });

@@ -29,6 +29,10 @@ bool Runtime::is_pinned(const void* first, size_t bytes) const {
   return at + bytes <= block->first + block->second;
 }
 
+bool Runtime::is_device(const void* memory) const {
+  return std::any_of(memories.begin(), memories.end(), [&](const auto& one) { return one.second.is_device(memory); });
+}
+
 void Runtime::run_all() {
   for (bool found = true; found;) {
     found = false;
@@ -60,6 +64,11 @@ Runtime& runtime() {
   return *one;
 }
 
+int& current_device() {
+  static thread_local int device = 0;
+  return device;
+}
+
 static thread_local cudaError_t last_error = cudaSuccess;
 
 cudaError_t note(cudaError_t error) {
@@ -70,10 +79,11 @@ cudaError_t note(cudaError_t error) {
 namespace {
 
 // What the queued work of a copy or a kernel runs in. After a failure it passes over.
-void guarded(const std::function<void()>& work) {
+// It touches the memory of its own device alone.
+void guarded(int device, const std::function<void()>& work) {
   Runtime& r = runtime();
   if (r.broken != cudaSuccess) return;
-  const DeviceMemory::Window window(r.memory);
+  const DeviceMemory::Window window(r.memories[device]);
   work();
 }
 
@@ -92,10 +102,11 @@ cudaError_t queue_copy(Runtime& r, void* to, size_t to_pitch, const void* from, 
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   if (stream == nullptr || (rows > 1 && (to_pitch < width || from_pitch < width))) return cudaErrorInvalidValue;
-  if (to_device ? !r.memory.holds(to, to_bytes) : r.memory.is_device(to)) return cudaErrorInvalidValue;
-  if (from_device ? !r.memory.holds(from, from_bytes) : r.memory.is_device(from)) return cudaErrorInvalidValue;
-  const auto run = [=](const void* source, size_t pitch) {
-    guarded([=] { copy_rows(to, to_pitch, source, pitch, width, rows); });
+  const DeviceMemory& memory = r.memories[stream->device];
+  if (to_device ? !memory.holds(to, to_bytes) : r.is_device(to)) return cudaErrorInvalidValue;
+  if (from_device ? !memory.holds(from, from_bytes) : r.is_device(from)) return cudaErrorInvalidValue;
+  const auto run = [=, device = stream->device](const void* source, size_t pitch) {
+    guarded(device, [=] { copy_rows(to, to_pitch, source, pitch, width, rows); });
   };
   const bool from_pageable = !from_device && !r.is_pinned(from, from_bytes),
              to_pageable = !to_device && !r.is_pinned(to, to_bytes);
@@ -154,10 +165,11 @@ const ErrorText& text_of(cudaError_t error) {
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
   return call("enqueue", InCapture::kFine, [&](Runtime&) {
     if (stream == nullptr) return cudaErrorInvalidValue;
-    return stream->push([work = std::move(work)] {
+    if (stream->device != current_device()) return cudaErrorInvalidResourceHandle;
+    return stream->push([device = stream->device, work = std::move(work)] {
       Runtime& r = runtime();
       if (r.broken == cudaSuccess && r.fails_now("launch")) r.broken = static_cast<cudaError_t>(r.faults.with);
-      guarded(work);
+      guarded(device, work);
     });
   });
 }
@@ -165,6 +177,7 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 }  // namespace cuda_emulation
 
 using cuda_emulation::call;
+using cuda_emulation::current_device;
 using cuda_emulation::DeviceMemory;
 using cuda_emulation::Faults;
 using cuda_emulation::InCapture;
@@ -194,7 +207,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return call("cudaGetDeviceProperties", InCapture::kFine, [&](Runtime& r) {
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
     std::snprintf(properties->name, sizeof properties->name, "emulated CUDA device");
     properties->totalGlobalMem = r.limit();
     return cudaSuccess;
@@ -215,7 +228,7 @@ static int block_shared_kib(int capability) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return call("cudaDeviceGetAttribute", InCapture::kFine, [&](Runtime& r) {
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
     switch (attribute) {
       case cudaDevAttrMultiProcessorCount: *value = 4; return cudaSuccess;
       case cudaDevAttrL2CacheSize: *value = 4 << 10; return cudaSuccess;
@@ -229,13 +242,17 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return call("cudaSetDevice", InCapture::kFine, [&](Runtime&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+  return call("cudaSetDevice", InCapture::kFine, [&](Runtime& r) {
+    if (!r.has_device(device)) return cudaErrorInvalidDevice;
+    current_device() = device;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return call("cudaMemGetInfo", InCapture::kFine, [&](Runtime& r) {
     *total = r.limit();
-    *free = *total - std::min<size_t>(*total, r.memory.used());
+    *free = *total - std::min<size_t>(*total, r.memories[current_device()].used());
     return cudaSuccess;
   });
 }
@@ -245,8 +262,13 @@ cudaError_t cudaPeekAtLastError(void) { return cuda_emulation::last_error; }
 const char* cudaGetErrorName(cudaError_t error) { return cuda_emulation::text_of(error).name; }
 const char* cudaGetErrorString(cudaError_t error) { return cuda_emulation::text_of(error).text; }
 
-cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
-  return call("cudaMemPoolCreate", [&](Runtime& r) { return ++r.pools, *pool = new CUmemPoolHandle_st, cudaSuccess; });
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  return call("cudaMemPoolCreate", [&](Runtime& r) {
+    if (!r.has_device(properties->location.id)) return cudaErrorInvalidDevice;
+    ++r.pools;
+    *pool = new CUmemPoolHandle_st{.device = properties->location.id};
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
@@ -267,9 +289,10 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
   return call("cudaMemPoolSetAttribute", [](Runtime&) { return cudaSuccess; });
 }
 
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute, void* value) {
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
   return call("cudaMemPoolGetAttribute", InCapture::kFine, [&](Runtime& r) {  // nothing is kept that is not used
-    const uint64_t bytes = attribute == cudaMemPoolAttrUsedMemHigh ? r.memory.most_used() : r.memory.used();
+    const DeviceMemory& memory = r.memories[pool->device];
+    const uint64_t bytes = attribute == cudaMemPoolAttrUsedMemHigh ? memory.most_used() : memory.used();
     std::memcpy(value, &bytes, sizeof bytes);
     return cudaSuccess;
   });
@@ -277,10 +300,12 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute, vo
 
 cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
   return call("cudaMallocFromPoolAsync", [&](Runtime& r) {
-    void* taken = r.memory.take(bytes, r.limit());
+    if (stream->device != pool->device) return cudaErrorInvalidValue;
+    DeviceMemory& device = r.memories[pool->device];
+    void* taken = device.take(bytes, r.limit());
     if (taken == nullptr) {
       stream->queue->run();  // what is freed before it on its stream
-      taken = r.memory.take(bytes, r.limit());
+      taken = device.take(bytes, r.limit());
     }
     if (taken == nullptr) return cudaErrorMemoryAllocation;
     r.pool_of[taken] = pool;
@@ -296,8 +321,8 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
   const auto owner = r.pool_of.find(memory);
   if (owner == r.pool_of.end()) return cudaErrorInvalidValue;
   --owner->second->live;
+  stream->queue->push([memory, device = owner->second->device] { runtime().memories[device].give(memory); });
   r.pool_of.erase(owner);
-  stream->queue->push([memory] { runtime().memory.give(memory); });
   return r.broken;
 }
 
@@ -320,10 +345,10 @@ cudaError_t cudaFreeHost(void* memory) {
 
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   return call("cudaMemsetAsync", InCapture::kFine, [&](Runtime& r) {
-    if (!r.memory.holds(memory, bytes)) return cudaErrorInvalidValue;
-    return stream->push([=] {
-      cuda_emulation::guarded([=] {
-        if (value == 0) return runtime().memory.zero(memory, bytes);
+    if (!r.memories[stream->device].holds(memory, bytes)) return cudaErrorInvalidValue;
+    return stream->push([=, device = stream->device] {
+      cuda_emulation::guarded(device, [=] {
+        if (value == 0) return runtime().memories[device].zero(memory, bytes);
         std::memset(memory, value, bytes);
       });
     });
@@ -344,7 +369,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return call("cudaStreamCreateWithFlags", [&](Runtime& r) {
-    *stream = new CUstream_st;
+    *stream = new CUstream_st{.device = current_device()};
     r.streams.insert(*stream);
     return cudaSuccess;
   });
@@ -375,7 +400,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return call("cudaEventCreateWithFlags", [&](Runtime&) {
-    *event = new CUevent_st;
+    *event = new CUevent_st{.device = current_device()};
     if ((flags & cudaEventDisableTiming) == 0) (*event)->passed = std::make_shared<double>(0);
     return cudaSuccess;
   });
@@ -388,6 +413,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return call("cudaEventRecord", [&](Runtime&) {
+    if (stream->device != event->device) return cudaErrorInvalidResourceHandle;
     if (event->passed != nullptr) {
       stream->queue->push([passed = event->passed] {
         *passed = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

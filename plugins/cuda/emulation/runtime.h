@@ -21,8 +21,8 @@ struct Runtime {
   std::recursive_mutex lock;
   Faults faults = Faults::from_environment();
   std::map<std::string, int64_t> calls;
-  cudaError_t broken = cudaSuccess;  // once a kernel has failed nothing works any more
-  DeviceMemory memory;
+  cudaError_t broken = cudaSuccess;      // once a kernel has failed nothing works any more
+  std::map<int, DeviceMemory> memories;  // by device
   std::map<void*, cudaMemPool_t> pool_of;
   std::map<const unsigned char*, size_t> pinned;
   std::set<cudaStream_t> streams;
@@ -31,6 +31,8 @@ struct Runtime {
   void break_with(const Faults& new_faults);
   uint64_t limit() const;
   bool fails_now(const char* name) { return faults.fail == name && ++calls[name] == faults.at; }
+  bool has_device(int device) const { return device >= 0 && device < faults.devices; }
+  bool is_device(const void* memory) const;  // of any
   bool is_pinned(const void* first, size_t bytes) const;
   void run_all();
   // Whether a capture forbids this thread calls that are not captured; such a call spoils it.
@@ -38,6 +40,8 @@ struct Runtime {
 };
 
 Runtime& runtime();
+// The thread's, as cudaSetDevice() has it.
+int& current_device();
 // Keeps it as the thread's last error.
 cudaError_t note(cudaError_t error);
 

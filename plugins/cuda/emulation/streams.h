@@ -51,8 +51,9 @@ struct Capture {
 }  // namespace cuda_emulation
 
 struct CUstream_st {
+  int device = 0;
   std::shared_ptr<cuda_emulation::Queue> queue = std::make_shared<cuda_emulation::Queue>();
-  std::unique_ptr<cuda_emulation::Capture> capture;
+  std::unique_ptr<cuda_emulation::Capture> capture = nullptr;
 
   cudaError_t push(cuda_emulation::Work work) {
     if (capture == nullptr) return queue->push(std::move(work)), cudaSuccess;
@@ -63,20 +64,24 @@ struct CUstream_st {
 };
 
 struct CUgraph_st {
+  int device = 0;
   std::vector<cuda_emulation::Work> work;
 };
 // A launch that still waits holds the work too.
 struct CUgraphExec_st {
+  int device = 0;
   std::shared_ptr<const std::vector<cuda_emulation::Work>> work;
 };
 
 struct CUevent_st {
-  std::shared_ptr<cuda_emulation::Queue> queue;  // null: never recorded
+  int device = 0;
+  std::shared_ptr<cuda_emulation::Queue> queue = nullptr;  // null: never recorded
   int64_t number = 0;
   // When the queue came by, in seconds; null: it is not for timing.
-  std::shared_ptr<double> passed;
+  std::shared_ptr<double> passed = nullptr;
 };
 
 struct CUmemPoolHandle_st {
+  int device = 0;
   int live = 0;  // allocations
 };

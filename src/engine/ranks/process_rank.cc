@@ -17,7 +17,6 @@
 #include "engine/ranks/rank_places.h"
 #include "engine/ranks/step_bytes.h"
 #include "lora/joined_targets.h"
-#include "platform/host_view.h"
 
 namespace choral::engine {
 namespace {
@@ -32,6 +31,7 @@ struct Greeting {
 struct Found {
   std::vector<layers::KvShape> layers;
   int64_t state_bytes = 0, weight_bytes = 0;
+  std::string device;
 };
 // Once it is known what there is room for.
 struct Room {
@@ -48,7 +48,7 @@ struct Loaded {
 };
 
 void fields(auto& io, RecordOf<Greeting> auto& r) { io(r.program, r.host, r.cpus); }
-void fields(auto& io, RecordOf<Found> auto& r) { io(r.layers, r.state_bytes, r.weight_bytes); }
+void fields(auto& io, RecordOf<Found> auto& r) { io(r.layers, r.state_bytes, r.weight_bytes, r.device); }
 void fields(auto& io, RecordOf<Room> auto& r) {
   io(r.parts, r.windows, r.blocks, r.state_slots, r.max_model_len, r.adapter_bytes);
 }
@@ -158,36 +158,43 @@ class ProcessRank::Loading {
     CHORAL_TRY(config_, with_own_head(files_.config, *weights_, notes_).while_(files_.path));
     if (rank() > 0) stay_on(threads_.seats.front().cpus);  // the first's thread is another than the engine's
     CHORAL_TRY(std::shared_ptr<ThreadPool> pool, ThreadPool::make(threads_));
-    CHORAL_TRY(self_.worker_, Worker::make(options_, architecture_of(files_.config), std::move(pool)));
+    const auto place = static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + rank(), hosts_[static_cast<size_t>(rank())]));
+    CHORAL_TRY(self_.worker_, Worker::make(options_, architecture_of(files_.config), std::move(pool), place));
     Worker& worker = *self_.worker_;
-    if (!platform::host_reads(worker.context().session)) {
-      return unsupported("the device {} computes a model whole; --device cpu divides it over ranks",
-                         worker.context().session.platform().name());
-    }
     worker.join({rank(), ranks()}, self_.collective_);
+    worker.write_adapters_between_steps();
     CHORAL_RETURN_IF_ERROR(worker.find(config_, *weights_, options_).while_(files_.path));
     const ModelSizes sizes = worker.sizes(options_);
-    own = {sizes.layers, sizes.state_bytes, sizes.weight_bytes};
+    own = {sizes.layers, sizes.state_bytes, sizes.weight_bytes, std::string(worker.context().session.platform().name())};
     return {};
   }
 
-  // By what this machine has, for the ranks that are here.
+  // By what this machine has, for the ranks that are here; or by what this rank's device has, for the rank alone.
   Status plan(const std::vector<Found>& found, const DraftMemory& draft, Room& own) {
+    CHORAL_TRY(const bool by_device, self_.worker_->has_own_memory());
     ModelSizes here = self_.worker_->sizes(options_);
     int count = 1;
-    int64_t heads_here = 0, heads = 0;
+    int64_t heads = 0;
     for (int r = 0; r < ranks(); ++r) {
-      const auto& [layers, state_bytes, weight_bytes] = found[static_cast<size_t>(r)];
+      const auto& [layers, state_bytes, weight_bytes, device] = found[static_cast<size_t>(r)];
       if (layers.size() != here.layers.size()) return corrupt("{} found another model in its files", self_.channel_.name_of(r));
-      for (const auto& layer : layers) (is_here(r) ? heads_here : heads) += layer.kv_heads;
+      CHORAL_RETURN_IF_ERROR(check_device(device, r, found.front().device, options_));
+      const ModelSizes theirs{layers, state_bytes, weight_bytes, 0};
+      heads += heads_of_keys(theirs);
       if (r == rank() || !is_here(r)) continue;
-      here.add({layers, state_bytes, weight_bytes, 0});
+      if (by_device) {
+        here.state_bytes += state_bytes;  // which are the host's
+      } else {
+        here.add(theirs);
+      }
       ++count;
     }
-    EngineOptions options = options_;  // what is asked for, it is asked of all machines together
+    EngineOptions options = options_;
     if (rank() > 0) options.on_progress = {};
-    if (heads > 0) options.kv_cache_bytes = options.kv_cache_bytes / (heads + heads_here) * heads_here;
-    CHORAL_RETURN_IF_ERROR(self_.worker_->plan(here, options, draft).while_(files_.path));
+    options.kv_cache_bytes = share_of_cache(options, heads_of_keys(here), heads);
+    CHORAL_RETURN_IF_ERROR(
+        self_.worker_->plan(here, options, by_device && rank() > 0 ? DraftMemory() : draft).while_(files_.path));
+    if (by_device) CHORAL_RETURN_IF_ERROR(check_cache(*self_.worker_, options_));
     const MemoryPlan& memory = self_.worker_->memory();
     CHORAL_RETURN_IF_ERROR(check_places(*self_.worker_, options_, memory.kv));
     const int64_t adapters = memory.adapter_bytes / count;  // every rank has all of them

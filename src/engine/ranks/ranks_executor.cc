@@ -68,48 +68,90 @@ Result<std::unique_ptr<RanksExecutor>> RanksExecutor::load(EngineOptions& option
   CHORAL_TRY(auto checkpoint, io::Checkpoint::open(files.location));
   if (options.on_progress) options.on_progress({"load", checkpoint->description(), 0});
   const int count = options.tensor_parallel_size;
-  // Each rank's stand together; where there are several NUMA nodes and a thread for each core, at caches of its own. The thread
-  // that calls rank 0 is the engine's, and stays where it is.
-  const ThreadPlan threads = Worker::threads_of(options, count);
   std::unique_ptr<RanksExecutor> made(new RanksExecutor(count));
   for (int r = 1; r < count; ++r) {
     CHORAL_TRY(made->ranks_[static_cast<size_t>(r)].thread, RankThread::start(r));
   }
   Loading loading(options, files, checkpoint, request);
   CHORAL_TRY(const io::ConfigMap config, with_own_head(files.config, loading.weights(0), loading.notes()).while_(files.path));
-  const auto worker = [&](int rank) -> std::unique_ptr<Worker>& { return made->ranks_[static_cast<size_t>(rank)].worker; };
-  CHORAL_RETURN_IF_ERROR(made->on_each([&](int rank) -> Status {
-    EngineOptions& own = loading.options(rank);
-    const ThreadPlan own_threads = threads.part(rank, count);
-    if (rank > 0) stay_on(own_threads.seats.front().cpus);
-    CHORAL_TRY(std::shared_ptr<ThreadPool> pool, ThreadPool::make(own_threads));
-    CHORAL_TRY(worker(rank), Worker::make(own, architecture_of(files.config), std::move(pool)));
-    if (!platform::host_reads(worker(rank)->context().session))
-      return unsupported("--tensor-parallel-size {}: the device {} computes a model whole; --device cpu divides it", count,
-                         worker(rank)->context().session.platform().name());
-    worker(rank)->join({rank, count}, made->collectives_.of(rank));
-    return worker(rank)->find(config, loading.weights(rank), own).while_(files.path);
-  }));
-  ModelSizes sizes = worker(0)->sizes(options);
-  for (int r = 1; r < count; ++r) sizes.add(worker(r)->sizes(options));
-  CHORAL_RETURN_IF_ERROR(worker(0)->plan(sizes, options, draft).while_(files.path));
-  for (int r = 0; r < count; ++r) {
-    const MemoryPlan& memory = worker(0)->memory();
-    CHORAL_RETURN_IF_ERROR(check_places(*worker(r), options, memory.kv));
-    if (r > 0) worker(r)->take_plan(memory);
-  }
+  CHORAL_RETURN_IF_ERROR(made->open(options, loading, config));
+  CHORAL_RETURN_IF_ERROR(made->plan(options, loading, draft).while_(files.path));
   CHORAL_RETURN_IF_ERROR(made->on_each([&](int rank) -> Status {
     const EngineOptions& own = loading.options(rank);
-    CHORAL_RETURN_IF_ERROR(worker(rank)->pack(loading.weights(rank), own).while_(files.path));
-    return worker(rank)->initialize_cache(own);
+    CHORAL_RETURN_IF_ERROR(made->worker(rank).pack(loading.weights(rank), own).while_(files.path));
+    return made->worker(rank).initialize_cache(own);
   }));
   for (int r = 1; r < count; ++r) {
-    worker(r)->leave_answers();
+    made->worker(r).leave_answers();
     for (const auto& [name, digest] : loading.weights(r).taken()) loading.weights(0).add_taken(name, digest);
   }
   CHORAL_RETURN_IF_ERROR(check_untaken(loading.weights(0).untaken(), config, loading.notes()));
   made->describe(loading);
   return made;
+}
+
+Status RanksExecutor::open(EngineOptions& options, Loading& loading, const io::ConfigMap& config) {
+  // Each rank's threads stand together; where there are several NUMA nodes and a thread for each core, at caches of its own. The
+  // thread that calls rank 0 is the engine's, and stays where it is.
+  const int count = options.tensor_parallel_size;
+  const ThreadPlan threads = Worker::threads_of(options, count);
+  CHORAL_RETURN_IF_ERROR(on_each([&](int rank) -> Status {
+    const ThreadPlan own_threads = threads.part(rank, count);
+    if (rank > 0) stay_on(own_threads.seats.front().cpus);
+    CHORAL_TRY(std::shared_ptr<ThreadPool> pool, ThreadPool::make(own_threads));
+    CHORAL_TRY(ranks_[static_cast<size_t>(rank)].worker,
+               Worker::make(loading.options(rank), architecture_of(loading.files().config), std::move(pool), rank));
+    return {};
+  }));
+  options = loading.options(0);
+  const auto device_of = [&](int rank) { return std::string(worker(rank).context().session.platform().name()); };
+  for (int r = 0; r < count; ++r) CHORAL_RETURN_IF_ERROR(check_device(device_of(r), r, device_of(0), options));
+  return on_each([&](int rank) -> Status {
+    worker(rank).join({rank, count}, collectives_.of(rank));
+    return worker(rank).find(config, loading.weights(rank), loading.options(rank)).while_(loading.files().path);
+  });
+}
+
+Status RanksExecutor::plan(const EngineOptions& options, Loading& loading, const DraftMemory& draft) {
+  const int count = options.tensor_parallel_size;
+  CHORAL_TRY(const bool by_device, worker(0).has_own_memory());
+  if (by_device) return plan_each(options, loading, draft);
+  ModelSizes sizes = worker(0).sizes(options);
+  for (int r = 1; r < count; ++r) sizes.add(worker(r).sizes(options));
+  CHORAL_RETURN_IF_ERROR(worker(0).plan(sizes, options, draft));
+  for (int r = 0; r < count; ++r) {
+    const MemoryPlan& memory = worker(0).memory();
+    CHORAL_RETURN_IF_ERROR(check_places(worker(r), options, memory.kv));
+    if (r > 0) worker(r).take_plan(memory);
+  }
+  return {};
+}
+
+Status RanksExecutor::plan_each(const EngineOptions& options, Loading& loading, const DraftMemory& draft) {
+  const int count = options.tensor_parallel_size;
+  int64_t state_bytes = 0, heads = 0;
+  for (int r = 0; r < count; ++r) {
+    const ModelSizes sizes = worker(r).sizes(options);
+    state_bytes += sizes.state_bytes;
+    heads += heads_of_keys(sizes);
+  }
+  for (int r = 0; r < count; ++r) {
+    ModelSizes sizes = worker(r).sizes(options);
+    sizes.state_bytes = state_bytes;  // which are the host's
+    EngineOptions own = loading.options(r);
+    own.kv_cache_bytes = share_of_cache(options, heads_of_keys(sizes), heads);
+    CHORAL_RETURN_IF_ERROR(worker(r).plan(sizes, own, r == 0 ? draft : DraftMemory()));
+    CHORAL_RETURN_IF_ERROR(check_cache(worker(r), options));
+  }
+  MemoryPlan least = worker(0).memory();
+  for (int r = 1; r < count; ++r) least.limit_to(worker(r).memory());
+  for (int r = 0; r < count; ++r) {
+    CHORAL_RETURN_IF_ERROR(check_places(worker(r), options, worker(0).memory().kv));
+    MemoryPlan own = worker(r).memory();
+    own.limit_to(least);
+    worker(r).take_plan(own);
+  }
+  return {};
 }
 
 void RanksExecutor::describe(const Loading& loading) {
@@ -124,19 +166,32 @@ void RanksExecutor::describe(const Loading& loading) {
     facts_.threads += rank->worker->context().kernel.pool.size();
   }
   facts_.notes.push_back(fmt::format(
-      "tensor parallel: {} ranks of this process, {} threads in all; threads and weights above are those of the first",
-      ranks_.size(), facts_.threads));
+      "tensor parallel: {} ranks of this process{}, {} threads in all; threads and weights above are those of the first",
+      ranks_.size(), platform::host_reads(worker(0).context().session) ? "" : " with a device each", facts_.threads));
   facts_.notes.insert(facts_.notes.end(), loading.notes().begin(), loading.notes().end());
 }
 
+// Ready where every rank has it. On devices it comes to all at once; those that have it keep it for when it is asked for again.
 Result<lora::Readiness> RanksExecutor::add_adapter(lora::AdapterKey key, lora::PackedVoice voice) {
-  for (size_t r = 0; r < ranks_.size(); ++r) {
-    const auto added = ranks_[r].worker->lora_manager().add_adapter(key, voice);
-    if (added.ok()) continue;
-    for (size_t before = 0; before < r; ++before) ranks_[before].worker->lora_manager().remove_adapter(key);
-    return added.status();
+  std::vector<lora::LoRAModelManager*> with_it;
+  Status error;
+  for (auto& rank : ranks_) {
+    const auto added = rank.worker->lora_manager().add_adapter(key, voice);
+    if (!added.ok() && error.ok()) error = added.status();
+    if (added.ok() && *added == lora::Readiness::kReady) with_it.push_back(&rank.worker->lora_manager());
   }
-  return lora::Readiness::kReady;
+  if (with_it.size() == ranks_.size()) return lora::Readiness::kReady;
+  for (auto* manager : with_it) manager->remove_adapter(key);
+  if (!error.ok()) return error;
+  return lora::Readiness::kComing;
+}
+
+void RanksExecutor::take_adapters() {
+  for (auto& rank : ranks_) rank.worker->lora_manager().take_uploaded();
+}
+
+void RanksExecutor::set_wake(std::function<void()> wake) {
+  for (auto& rank : ranks_) rank.worker->lora_manager().set_wake(wake);
 }
 
 void RanksExecutor::remove_adapter(lora::AdapterKey key) {

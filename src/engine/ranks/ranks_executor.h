@@ -1,6 +1,7 @@
 // The executor of a model that several ranks of this process divide (--tensor-parallel-size): each has some rows of every matrix
-// and some heads of attention, its own threads and its own KV memory, made by these threads. Answers are the bits of one rank's
-// (platform/collective.h). Adapters are in memory once, and each rank computes its outputs' share of them.
+// and some heads of attention, its own threads and its own KV memory, made by these threads. Where a device computes each rank
+// has one. Answers are the bits of one rank's (platform/collective.h). Adapters are in the host's memory once, and each rank
+// computes its outputs' share of them.
 #pragma once
 
 #include <functional>
@@ -23,6 +24,8 @@ class RanksExecutor : public Executor {
   const ExecutorFacts& facts() const override { return facts_; }
   Result<lora::Readiness> add_adapter(lora::AdapterKey key, lora::PackedVoice voice) override;
   void remove_adapter(lora::AdapterKey key) override;
+  void take_adapters() override;
+  void set_wake(std::function<void()> wake) override;
   Status add_request(const NewRequest& request) override;
   Status execute_model(const StepInput& input, StepOutput& out) override;
   std::vector<std::string> take_device_notes() override;
@@ -38,8 +41,13 @@ class RanksExecutor : public Executor {
   class Loading;
 
   explicit RanksExecutor(int ranks);
+  Worker& worker(int rank) const { return *ranks_[static_cast<size_t>(rank)].worker; }
   // Runs work(rank) of every rank, side by side; the first error.
   Status on_each(const std::function<Status(int rank)>& work);
+  Status open(EngineOptions& options, Loading& loading, const io::ConfigMap& config);
+  // Each device's memory is planned by itself, and the least counts; what is the machine's is planned for all ranks together.
+  Status plan(const EngineOptions& options, Loading& loading, const DraftMemory& draft);
+  Status plan_each(const EngineOptions& options, Loading& loading, const DraftMemory& draft);
   void describe(const Loading& loading);
 
   ThreadCollectives collectives_;

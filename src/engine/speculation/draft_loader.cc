@@ -148,8 +148,9 @@ Result<DraftMemory> plan_draft_memory(const EngineOptions& options) {
     CHORAL_TRY(const auto device, set_up_device(own, architecture_of(files.config), *pool));
     CheckpointWeights weights(checkpoint, request);
     CHORAL_TRY(const auto found, find_weights(files.config, *device.session, weights, own.max_model_len, device.forms));
-    CHORAL_TRY(const auto memory,
-               plan_model_memory(sizes_of(*found.model, found.expected_bytes, own), own, *device.session, kv_dtype));
+    const ModelSizes sizes = sizes_of(*found.model, found.expected_bytes, own);
+    expect_cache(sizes, kv_dtype, *device.session);
+    CHORAL_TRY(const auto memory, plan_model_memory(sizes, own, *device.session, kv_dtype));
     return DraftMemory{.bytes = memory.weight_bytes + memory.kv.bytes};
   };
   return plan().while_(flag_of(own));

@@ -27,9 +27,13 @@ LoRAMemoryPool::Stacks empty_stacks(const LoRATarget& target) {
     return stacks;
   }
   stacks.in = target.in;
+  int64_t begin = 0;
   for (const auto& member : target.members) {
-    stacks.pairs.push_back({.columns = {stacks.out, member.out}});
-    stacks.out += member.out;
+    target.for_each_held(begin, member.out, [&](const HeldColumns& own) {
+      stacks.pairs.push_back({.columns = {own.of, own.count}, .at = own.at});
+      stacks.out += own.count;
+    });
+    begin += member.out;
   }
   return stacks;
 }
@@ -196,11 +200,10 @@ Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(cons
     if (module == nullptr) continue;
     if (module->delta && !embedding) out->on_product = out->on_product || !module->delta->is_plain();
     for (const auto& part : module->replaced) {
-      CHORAL_TRY(auto matrix, place(*part.matrix, bytes));
-      out->replaced.push_back({part.out_begin, std::move(matrix)});
+      CHORAL_RETURN_IF_ERROR(place_outputs(targets_[target], *part.matrix, 0, part.out_begin, part.matrix->n(), *out, bytes));
     }
     if (module->table != nullptr) {
-      CHORAL_TRY(out->table, place(*module->table, bytes));
+      CHORAL_TRY(out->table, place(*module->table, 0, module->table->n(), bytes));
     }
     if (module->delta && embedding) {
       const TensorView middles = module->token_middles.view();
@@ -211,7 +214,7 @@ Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(cons
     if (module->token_rows == nullptr) continue;
     if (embedding) {
       out->token_ids = module->token_ids;
-      CHORAL_TRY(out->token_rows, place(*module->token_rows, bytes));
+      CHORAL_TRY(out->token_rows, place(*module->token_rows, 0, module->token_rows->n(), bytes));
       continue;
     }
     // Of a head: a column for each token; neighbours are one matrix.
@@ -219,14 +222,8 @@ Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(cons
     for (size_t begin = 0; begin < ids.size();) {
       size_t end = begin + 1;
       while (end < ids.size() && ids[end] == ids[end - 1] + 1) ++end;
-      const int64_t cols = module->token_rows->k();
-      std::vector<float> rows((end - begin) * static_cast<size_t>(cols));
-      for (size_t i = begin; i < end; ++i) {
-        CHORAL_RETURN_IF_ERROR(module->token_rows->read_row(
-            static_cast<int64_t>(i), std::span(rows).subspan((i - begin) * static_cast<size_t>(cols), cols)));
-      }
-      CHORAL_TRY(auto matrix, place_rows(rows, cols, format_of(*module->token_rows), bytes));
-      out->replaced.push_back({ids[begin], std::move(matrix)});
+      CHORAL_RETURN_IF_ERROR(place_outputs(targets_[target], *module->token_rows, static_cast<int64_t>(begin), ids[begin],
+                                           static_cast<int64_t>(end - begin), *out, bytes));
       begin = end;
     }
   }
@@ -234,10 +231,23 @@ Result<std::unique_ptr<LoRAMemoryPool::Module>> LoRAMemoryPool::make_module(cons
   return out;
 }
 
-Result<std::unique_ptr<kernels::PackedMatrix>> LoRAMemoryPool::place(const kernels::PackedMatrix& host, int64_t& bytes) {
-  std::vector<float> rows(host.n() * host.k());
-  for (int64_t row = 0; row < host.n(); ++row) {
-    CHORAL_RETURN_IF_ERROR(host.read_row(row, {rows.data() + row * host.k(), static_cast<size_t>(host.k())}));
+Status LoRAMemoryPool::place_outputs(const LoRATarget& target, const kernels::PackedMatrix& host, int64_t row, int64_t first,
+                                     int64_t count, Module& module, int64_t& bytes) {
+  Status status;
+  target.for_each_held(first, count, [&](const HeldColumns& own) {
+    if (!status.ok()) return;
+    auto matrix = place(host, row + own.of - first, own.count, bytes);
+    status = matrix.status();
+    if (matrix.ok()) module.replaced.push_back({own.at, std::move(*matrix)});
+  });
+  return status;
+}
+
+Result<std::unique_ptr<kernels::PackedMatrix>> LoRAMemoryPool::place(const kernels::PackedMatrix& host, int64_t begin,
+                                                                     int64_t count, int64_t& bytes) {
+  std::vector<float> rows(count * host.k());
+  for (int64_t i = 0; i < count; ++i) {
+    CHORAL_RETURN_IF_ERROR(host.read_row(begin + i, {rows.data() + i * host.k(), static_cast<size_t>(host.k())}));
   }
   return place_rows(rows, host.k(), format_of(host), bytes);
 }

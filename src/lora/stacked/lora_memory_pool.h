@@ -1,5 +1,6 @@
 // The device's slots. Each target that a voice in a slot touches has stacks of A [slots, rank, in] and B [slots, out, rank], one
-// pair for each projection, in one float type; other targets have none. DoRA's factors and biases [slots, out] are beside them,
+// pair for each projection, in one float type; other targets have none. A rank of a divided model has what its own outputs need:
+// all of A, and its rows of B. DoRA's factors and biases [slots, out] are beside them,
 // and matrices that the device packed: replaced ones, and embeddings' lookups.
 // A stack's rank is the largest in it, rounded up to eight, and it has as many slots as were needed at a time. Both grow by
 // copies on the device. Padding is zeros, which add nothing, so an answer's bits do not depend on it; each slot's own rank lets a
@@ -32,16 +33,17 @@ class LoRAMemoryPool {
  public:
   static constexpr int32_t kNoSlot = -1;
 
-  // A and B of one projection. Empty until a voice brings some: rank 0.
+  // A and B of one projection, or of a part of one that a rank has. Empty until a voice brings some: rank 0.
   struct Pair {
-    LoRAColumns columns;
+    LoRAColumns columns;  // of the whole layer's outputs
+    int64_t at = 0;       // where they begin in what is computed
     int64_t rank = 0;
     Tensor a = {}, b = {};
     std::vector<int32_t> ranks = {};  // by slot: of the voice that is there; of what it left, or is being written, at most
     Tensor ranks_on_device = {};      // [slots]
   };
   struct Stacks {
-    int64_t in = 0, out = 0;
+    int64_t in = 0, out = 0;  // what is computed of the layer's outputs
     std::vector<Pair> pairs;
     Tensor factors;  // [slots, 1, out], float32; empty while no voice has any
     Tensor offsets;  // [slots, out, 1], likewise: a B whose middle is 1
@@ -50,7 +52,7 @@ class LoRAMemoryPool {
   struct Module {
     bool on_product = false;  // it changes the base's product: factors, offsets or replaced columns
     struct Replaced {
-      int64_t begin = 0;  // columns [begin, begin + matrix->n())
+      int64_t begin = 0;  // columns [begin, begin + matrix->n()) of what is computed
       std::unique_ptr<kernels::PackedMatrix> matrix;
     };
     std::vector<Replaced> replaced;                               // of a linear layer or a head, ascending
@@ -123,7 +125,12 @@ class LoRAMemoryPool {
   Status reserve_slot();
   Result<Slot> make_slot(const PackedVoice& voice);
   Result<std::unique_ptr<Module>> make_module(const PackedVoice& voice, int target, int64_t& bytes);
-  Result<std::unique_ptr<kernels::PackedMatrix>> place(const kernels::PackedMatrix& host, int64_t& bytes);
+  // Rows [begin, begin + count) of a matrix of the host's.
+  Result<std::unique_ptr<kernels::PackedMatrix>> place(const kernels::PackedMatrix& host, int64_t begin, int64_t count,
+                                                       int64_t& bytes);
+  // Replaced outputs of the target, from `first` on, as far as they are held: rows of `host` from `row` on, `count` of them.
+  Status place_outputs(const LoRATarget& target, const kernels::PackedMatrix& host, int64_t row, int64_t first, int64_t count,
+                       Module& module, int64_t& bytes);
   Result<std::unique_ptr<kernels::PackedMatrix>> place_rows(const std::vector<float>& rows, int64_t cols, DType format,
                                                             int64_t& bytes);
   // Which ranks and vectors a target's stacks must have for the voice too.

@@ -10,6 +10,12 @@ SlotVectors SlotVectors::of(const LoRATarget& target, const PackedVoice& voice, 
   const auto at_least = [out](std::vector<float>& values, float fill) {
     if (values.empty()) values.assign(out, fill);
   };
+  // Calls visit(one of the layer's outputs, where it is here) for those of [begin, begin + count) that are here.
+  const auto for_each_output = [&](int64_t begin, int64_t count, auto visit) {
+    target.for_each_held(begin, count, [&](const HeldColumns& own) {
+      for (int64_t i = 0; i < own.count; ++i) visit(static_cast<size_t>(own.of + i), static_cast<size_t>(own.at + i));
+    });
+  };
   for (const auto& [adapter, factor] : voice) {
     const PackedModule* module = adapter->module(index);
     if (module == nullptr || !module->delta) continue;
@@ -17,8 +23,8 @@ SlotVectors SlotVectors::of(const LoRATarget& target, const PackedVoice& voice, 
     const auto o = module->delta->offset();
     if (!f.empty()) at_least(v.factors, 1.0F);
     if (!o.empty()) at_least(v.offsets, 0.0F);
-    for (size_t c = 0; c < f.size(); ++c) v.factors[c] += factor * (f[c] - 1.0F);
-    for (size_t c = 0; c < o.size(); ++c) v.offsets[c] += factor * o[c];
+    for_each_output(0, std::ssize(f), [&](size_t of, size_t at) { v.factors[at] += factor * (f[of] - 1.0F); });
+    for_each_output(0, std::ssize(o), [&](size_t of, size_t at) { v.offsets[at] += factor * o[of]; });
   }
   if (!v.factors.empty() && !base.empty()) {
     at_least(v.offsets, 0.0F);
@@ -30,12 +36,11 @@ SlotVectors SlotVectors::of(const LoRATarget& target, const PackedVoice& voice, 
   for (const auto& part : alone->replaced) {
     if (base.empty() && part.bias_change.empty()) continue;
     at_least(v.offsets, 0.0F);
-    for (int64_t i = 0; i < part.matrix->n(); ++i) {
-      const auto c = static_cast<size_t>(part.out_begin + i);
-      const float f = v.factors.empty() ? 1.0F : v.factors[c];
-      const float change = part.bias_change.empty() ? 0.0F : part.bias_change[i];
-      v.offsets[c] += f * change + (base.empty() ? 0.0F : f * base[c]);
-    }
+    for_each_output(part.out_begin, part.matrix->n(), [&](size_t of, size_t at) {
+      const float f = v.factors.empty() ? 1.0F : v.factors[at];
+      const float change = part.bias_change.empty() ? 0.0F : part.bias_change[of - static_cast<size_t>(part.out_begin)];
+      v.offsets[at] += f * change + (base.empty() ? 0.0F : f * base[at]);
+    });
   }
   return v;
 }

@@ -14,7 +14,7 @@ namespace choral::lora {
 struct SlotVectors {
   std::vector<float> factors, offsets;  // [out]; empty = all 1, all 0
 
-  // Of the target at `index`, which has `out` outputs. Any thread.
+  // Of the target at `index`, of whose outputs `out` are computed here. Any thread.
   static SlotVectors of(const LoRATarget& target, const PackedVoice& voice, int index, int64_t out);
 };
 

@@ -48,7 +48,7 @@ void add_pairs(const Context& ctx, const LoRABatch& batch, std::span<const LoRAM
     if (pair.rank == 0) continue;
     const auto middle = ctx.make_matrix(x.rows, pair.rank);
     shrinks[count] = {LoRAMemoryPool::stack_a(pair), middle};
-    expands[count] = {LoRAMemoryPool::stack_b(pair), middle, pair.columns.begin};
+    expands[count] = {LoRAMemoryPool::stack_b(pair), middle, pair.at};
     if (++count == kMostLoRASlices) run();
   }
   if (count > 0) run();
@@ -72,7 +72,7 @@ StackedAdapters::StackedAdapters(const Context& ctx, std::span<const LoRATarget>
 
 Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ctx, std::span<const LoRATarget> targets,
                                                                const LoRAMemoryPoolSize& size, int64_t max_voices,
-                                                               int64_t max_tokens) {
+                                                               int64_t max_tokens, bool writes_beside) {
   std::unique_ptr<StackedAdapters> adapters(new StackedAdapters(ctx, targets, size));
   // Each slot's tenant is known beforehand: a voice that was copied finds its place in the book without new memory.
   for (int32_t slot = 0; slot < size.max_slots; ++slot) adapters->memory_.add_adapter(tenant(slot), 0);
@@ -82,6 +82,7 @@ Result<std::unique_ptr<StackedAdapters>> StackedAdapters::make(const Context& ct
   adapters->stack_position_.reserve(static_cast<size_t>(max_voices) + 1);
   adapters->voices_.push_back(nullptr);
   CHORAL_TRY(adapters->ones_, ctx.session.keep(std::vector<float>(max_tokens, 1.0F)));
+  if (!writes_beside) return adapters;
   CHORAL_TRY(auto copies, ctx.session.copies_beside());
   if (copies != nullptr) {
     CHORAL_TRY(adapters->uploads_, SlotUploads::start(std::move(copies)));

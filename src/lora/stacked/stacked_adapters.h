@@ -29,9 +29,11 @@ namespace choral::lora {
 
 class StackedAdapters {
  public:
-  // `ctx` and `targets` outlive this. A step has at most `max_tokens` rows of `max_voices` voices.
+  // `ctx` and `targets` outlive this. A step has at most `max_tokens` rows of `max_voices` voices. writes_beside: slots are
+  // written while steps run, where the device can.
   static Result<std::unique_ptr<StackedAdapters>> make(const platform::Context& ctx, std::span<const LoRATarget> targets,
-                                                       const LoRAMemoryPoolSize& size, int64_t max_voices, int64_t max_tokens);
+                                                       const LoRAMemoryPoolSize& size, int64_t max_voices, int64_t max_tokens,
+                                                       bool writes_beside = true);
 
   // A voice begins, whose adapters the host keeps until it ends. Coming: it does not yet, and may be activated again after
   // take_uploaded() has taken something. unavailable: those that run have the slots or the memory, and it may be activated again

@@ -152,7 +152,7 @@ class ModulePacker {
   Status pack_embedding() {
     const auto& replaced = model_.replaced_weights();
     const auto found = replaced.find(target_.name);
-    if (found != replaced.end() && !is_the_base(target_.name, found->second.view)) {
+    if (found != replaced.end() && !is_the_base(target_.name, found->second.view, 0)) {
       CHORAL_TRY(module_.table, prepack(found->second.view));
       touched_ = true;
     }
@@ -242,7 +242,7 @@ class ModulePacker {
       if (base.empty()) return unsupported("{}: the adapter brings a bias, the base has none there", member.name);
       for (size_t j = 0; j < bias_change.size(); ++j) bias_change[j] -= base[static_cast<size_t>(begin) + j];
     }
-    if (weight == model_.replaced_weights().end() || is_the_base(member.name, weight->second.view)) {
+    if (weight == model_.replaced_weights().end() || is_the_base(member.name, weight->second.view, begin)) {
       if (!bias_change.empty()) put(offset_, 0.0F, begin, bias_change);
       return {};
     }
@@ -286,19 +286,22 @@ class ModulePacker {
 
   int64_t vocabulary() const { return target_.out(); }
 
-  // Whether a layer that its file holds for its new rows' sake has the base's weight, value for value. When measuring it is taken
-  // to be so.
-  bool is_the_base(const std::string& name, const TensorView& weight) const {
-    // All processes that have a part of it must find the same.
-    if (!model_.may_be_the_base(name) || !target_.base_row || !target_.elsewhere.empty()) return false;
+  // Whether a layer that its file holds for its new rows' sake has the base's weight, value for value; `first_row` is where it
+  // begins in the target. When measuring it is taken to be so. Of a layer that is divided over processes each looks at the
+  // outputs that are its own. An embedding's rows are everybody's, so all would have to find the same: there it is taken not to
+  // be so.
+  bool is_the_base(const std::string& name, const TensorView& weight, int64_t first_row) const {
+    if (!model_.may_be_the_base(name) || !target_.base_row) return false;
+    if (!target_.elsewhere.empty() && target_.kind == TargetKind::kEmbedding) return false;
     if (measures()) return true;
     constexpr int64_t kRowsPerChunk = 256;
     std::atomic<bool> same = true;
     ctx_->kernel.pool.parallel_for(weight.rows(), kRowsPerChunk, [&](int64_t begin, int64_t end, int) {
       std::vector<float> own(weight.cols()), base(own.size());
       for (int64_t r = begin; r < end && same; ++r) {
+        if (!target_.has_row(first_row + r)) continue;
         kernels::dequantise_row(weight.dtype, weight.row(r), weight.cols(), own.data());
-        if (!target_.base_row(r, base).ok() || own != base) same = false;
+        if (!target_.base_row(first_row + r, base).ok() || own != base) same = false;
       }
     });
     return same;

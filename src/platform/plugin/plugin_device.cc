@@ -17,6 +17,7 @@ Result<std::shared_ptr<PluginDevice>> PluginDevice::open(std::shared_ptr<const P
   config.pool = &device->pool_;
   const auto& lib = device->plugin();
   {
+    const std::lock_guard one_at_a_time(plugin_opening());
     const HostCall under_way(device->pool_);
     CHORAL_RETURN_IF_ERROR(take_status(lib.api.open_device(&config, &device->handle_)));
   }

@@ -192,10 +192,16 @@ Result<std::shared_ptr<const PluginLibrary>> open_library(const std::filesystem:
   if (library == nullptr) return unsupported("it can't be loaded: {}", printable(dlerror()));
   auto* query = reinterpret_cast<choral_plugin_query_fn>(dlsym(library, CHORAL_PLUGIN_QUERY));
   if (query == nullptr) return corrupt("it exports no {}, so it is no plug-in of Choral", CHORAL_PLUGIN_QUERY);
+  const std::lock_guard one_at_a_time(plugin_opening());
   return read_plugin(path, query(&plugin_host()));
 }
 
 }  // namespace
+
+std::mutex& plugin_opening() {
+  static std::mutex mutex;
+  return mutex;
+}
 
 Result<std::vector<choral_op>> read_ops(const choral_op* first, int64_t count, std::string_view what) {
   CHORAL_RETURN_IF_ERROR(expect_count(count, first, what));

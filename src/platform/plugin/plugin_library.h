@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct PluginLibrary {
 Result<std::vector<choral_op>> read_ops(const choral_op* first, int64_t count, std::string_view what);
 
 Result<std::shared_ptr<const PluginLibrary>> open_plugin(const std::filesystem::path& path);
+// Held while a plug-in's query, probe or open_device runs: engines may be opened by several threads.
+std::mutex& plugin_opening();
 
 // "libchoral_plugin_NAME.so" -> NAME, empty for other files. Known without running any of its code.
 std::string plugin_name_of(const std::filesystem::path& path);

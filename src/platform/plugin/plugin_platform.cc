@@ -72,6 +72,7 @@ class PluginPlatform : public Platform {
 
 Result<PluginProbe> probe_plugin(const PluginLibrary& plugin) {
   auto border = with_header<choral_probe>();
+  const std::lock_guard one_at_a_time(plugin_opening());
   CHORAL_RETURN_IF_ERROR(take_status(plugin.api.probe(&border)).while_("its probe failed"));
   PluginProbe probe{.device_count = border.device_count,
                     .score = border.score,

@@ -40,8 +40,9 @@ Status examine_memory(const EngineOptions& options, const platform::Context& ctx
   CHORAL_TRY(const DType kv_dtype, engine::parse_kv_dtype(options.kv_cache_dtype));
   const auto draft = engine::plan_draft_memory(options);
   if (!draft.ok()) return fail(report, "draft model", draft.status(), "take another, or none");
-  const auto plan =
-      engine::plan_model_memory(engine::sizes_of(model, expected_bytes, options), options, ctx.session, kv_dtype, *draft);
+  const engine::ModelSizes sizes = engine::sizes_of(model, expected_bytes, options);
+  engine::expect_cache(sizes, kv_dtype, ctx.session);
+  const auto plan = engine::plan_model_memory(sizes, options, ctx.session, kv_dtype, *draft);
   if (!plan.ok()) return fail(report, "memory budget", plan.status(), "free memory, or take a smaller or more quantised model");
   report.fine("memory budget", plan->text());
   return {};
