@@ -4,7 +4,9 @@
 // ref/quant.h. Chosen by quant_kernel(); pure functions, called by gemm_quant_matrix.cc.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 
 #include "base/cpu_level.h"
@@ -34,6 +36,8 @@ struct QuantKernelArgs {
   int64_t rows;
   float* out;       // [rows][64], overwritten
   std::byte* work;  // kQuantWorkBytes, 64-byte aligned; `direct` does without
+  // What `tiled` asks memory for besides the weights that come next (companion.h).
+  std::span<const std::span<const std::byte>> along = {};
 };
 
 struct QuantKernel {
@@ -41,7 +45,16 @@ struct QuantKernel {
   int32_t zero;                            // what quantise_rows is told
   void (*direct)(const QuantKernelArgs&);  // rows <= 4
   void (*tiled)(const QuantKernelArgs&);   // any rows
+  int tile_rows = 0;                       // of `tiled`; 0: it asks memory for nothing
 };
+
+// How many bytes `tiled` has room for in args.along, of so many rows and blocks.
+constexpr int64_t most_along_bytes(const QuantKernel& kernel, int64_t rows, int64_t blocks) {
+  constexpr int64_t kMost = 96 << 10;   // those of two calls lie in the second-level cache, beside weights and x
+  constexpr int64_t kBlockBytes = 512;  // in a row tile: a line for each eight multiplications or so
+  const int64_t tiles = kernel.tile_rows == 0 ? 0 : (rows + kernel.tile_rows - 1) / kernel.tile_rows;
+  return std::min(kMost, tiles / 2 * blocks * kBlockBytes);
+}
 
 inline constexpr QuantCodes kAnyGrid = QuantCodes::kIQ1;
 

@@ -1,9 +1,11 @@
 #include "kernels/gemm/gemm_quant_matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 
 #include "base/check.h"
+#include "kernels/add_floats.h"
 #include "kernels/gemm/gemm_float_panels.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
 #include "kernels/gemm/kept_matrix.h"
@@ -70,14 +72,10 @@ class QuantisedMatrix final : public PackedMatrix {
   PanelBytes panels_;
 };
 
-// Rows 2r and 2r + 1 of a tile are the planes of row r: their sum takes its place. Gives the tile of half as many rows.
+// Rows 2r and 2r + 1 of a tile are the planes of row r: their sum takes the first one's place. Gives the tile of these.
 MatrixView<float> add_planes(MatrixView<float> tile) {
-  for (int64_t r = 0; r < tile.rows / 2; ++r) {
-    const float *coarse = tile.row(2 * r), *fine = tile.row(2 * r + 1);
-    float* out = tile.row(r);
-    for (int64_t c = 0; c < tile.cols; ++c) out[c] = coarse[c] + fine[c];
-  }
-  return tile.sub_rows(0, tile.rows / 2);
+  for (int64_t r = 0; r < tile.rows; r += 2) add_floats(tile.row(r + 1), tile.row(r), tile.cols);
+  return {tile.data, tile.rows / 2, tile.cols, 2 * tile.stride};
 }
 
 class QuantisedProduct final : public MatrixProduct {
@@ -92,14 +90,19 @@ class QuantisedProduct final : public MatrixProduct {
         x_(x),
         rows_(plane_count(w.planes_) * y.rows),
         epilogue_(epilogue),
-        y_(y) {}
+        y_(y) {
+    if (epilogue.companion == nullptr || is_few(rows_)) return;
+    // Not evenly up to the end, where a thread that is late would leave work.
+    const int64_t calls = std::max<int64_t>(1, work.panels / kQuantPanelsAtOnce);
+    along_bytes_ = std::min(most_along_bytes(kernel_, rows_, blocks()), ceil_div(2 * epilogue.companion->bytes_left(), calls));
+  }
 
   static int64_t thread_bytes(int64_t rows) { return tile_bytes(rows) + (is_few(rows) ? 0 : int64_t{kQuantWorkBytes}); }
 
   void prepare(int64_t begin, int64_t end) const override {
     quantise_rows(level_, source_.sub_rows(begin, end - begin), x_.sub_rows(begin, end - begin));
   }
-  void multiply(int64_t begin, int64_t end, std::byte* memory, int) const override {
+  void multiply(int64_t begin, int64_t end, std::byte* memory, int thread) const override {
     auto* tile = reinterpret_cast<float*>(memory);
     for (int64_t panel = begin; panel < end; panel += kQuantPanelsAtOnce) {
       const int64_t count = std::min<int64_t>(kQuantPanelsAtOnce, end - panel);
@@ -109,12 +112,12 @@ class QuantisedProduct final : public MatrixProduct {
           .panel_bytes = w_.panel_bytes_,
           .panel_count = static_cast<int>(count),
           .x = x_.planes().data(),
-          .blocks = ceil_div(w_.k(), kQuantBlock),
+          .blocks = blocks(),
           .rows = rows_,
           .out = tile,
           .work = memory + tile_bytes(rows_),
       };
-      (is_few(rows_) ? kernel_.direct : kernel_.tiled)(args);
+      is_few(rows_) ? kernel_.direct(args) : multiply_along(args, thread);
       const int64_t col = panel * kQuantLanes, cols = std::min<int64_t>(count * kQuantLanes, w_.n() - col);
       const MatrixView<float> sums(tile, rows_, cols, kQuantTileColumns);
       finish_tile(w_.planes_ == Planes::kTwo ? add_planes(sums) : sums, col, epilogue_, y_);
@@ -122,6 +125,20 @@ class QuantisedProduct final : public MatrixProduct {
   }
 
  private:
+  int64_t blocks() const { return ceil_div(w_.k(), kQuantBlock); }
+  // With the companion, where there is one and the kernel has room.
+  void multiply_along(QuantKernelArgs args, int thread) const {
+    if (along_bytes_ == 0 || args.panel_count < kQuantPanelsAtOnce) return kernel_.tiled(args);
+    std::array<std::span<const std::byte>, 8> runs;
+    size_t count = 0;
+    for (int64_t left = along_bytes_; left > 0 && count < runs.size(); left -= std::ssize(runs[count++])) {
+      runs[count] = epilogue_.companion->fetch(thread, left);
+      if (runs[count].empty()) break;
+    }
+    args.along = std::span(runs).first(count);
+    kernel_.tiled(args);
+    epilogue_.companion->work(thread);
+  }
   static bool is_few(int64_t rows) { return rows <= kQuantDirectRows; }
   static int64_t tile_bytes(int64_t rows) { return rows * kQuantTileColumns * static_cast<int64_t>(sizeof(float)); }
 
@@ -132,6 +149,7 @@ class QuantisedProduct final : public MatrixProduct {
   QuantisedRows x_;
   int64_t rows_;  // of planes
   Epilogue epilogue_;
+  int64_t along_bytes_ = 0;  // of the companion's, for each call of a kernel
   MatrixView<float> y_;
 };
 

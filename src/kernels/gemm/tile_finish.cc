@@ -2,22 +2,20 @@
 
 #include <algorithm>
 
+#include "kernels/add_floats.h"
+
 namespace choral::kernels {
 
 void finish_tile(MatrixView<float> sums, int64_t col, const Epilogue& epilogue, MatrixView<float> y) {
   if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(epilogue.row, epilogue.col + col, sums);
   if (epilogue.bias != nullptr) {
-    const float* bias = epilogue.bias + col;
-    for (int64_t r = 0; r < sums.rows; ++r) {
-      float* s = sums.row(r);
-      for (int64_t c = 0; c < sums.cols; ++c) s[c] += bias[c];
-    }
+    for (int64_t r = 0; r < sums.rows; ++r) add_floats(epilogue.bias + col, sums.row(r), sums.cols);
   }
   for (int64_t r = 0; r < sums.rows; ++r) {
     const float* s = sums.row(r);
     float* out = y.row(r) + col;
     if (epilogue.accumulate) {
-      for (int64_t c = 0; c < sums.cols; ++c) out[c] = s[c] + out[c];
+      add_floats(s, out, sums.cols);
     } else {
       std::copy_n(s, sums.cols, out);
     }

@@ -63,6 +63,7 @@ int64_t LoRACompanion::bytes_left() const {
 std::span<const std::byte> LoRACompanion::fetch(int thread, int64_t most) {
   Run& run = runs_[thread];
   if (run.fetched.share >= run.end) return {};
+  if (run.fetched.bytes == 0) matrix(run.fetched).prefetch_cut();
   const auto panels = matrix(run.fetched).panels().subspan(run.fetched.bytes);
   const auto bytes = panels.first(std::min(panels.size(), static_cast<size_t>(most)));
   run.fetched.bytes += std::ssize(bytes);

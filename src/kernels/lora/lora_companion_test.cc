@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "kernels/gemm/gemm_float.h"
+#include "kernels/gemm/gemm_quant.h"
+#include "kernels/gemm/gemm_quant_test_data.h"
 
 namespace choral::kernels {
 namespace {
@@ -74,9 +76,15 @@ struct Step {
       shares.push_back({some_shrinks, {some_terms, {y.data() + row * out, count, out}}});
       row += count;
     }
+    ThreadPool pool(1);
+    if (can_pack_quantised(weights)) {
+      const auto blocks = random_quant_matrix(weights, out, in, 4);
+      const WeightRows part{blocks.view(), {}};
+      weight = std::move(*pack_quantised({&part, 1}, pool));
+      return;
+    }
     const auto w = random_floats(out * in, 4);
     const WeightRows part{as_tensor(w, out), {}};
-    ThreadPool pool(1);
     weight = std::move(*pack_float({&part, 1}, weights, pool));
   }
 
@@ -165,6 +173,31 @@ TEST_P(LoRACompanionAtLevel, AlongAProductIsThePassesAfterIt) {
   }
 }
 
+// 60 and 32 rows of two planes are tiles enough; 5 may be. 208 and 77 outputs have panels that are multiplied alone; 784 blocks
+// of k are more than a companion has bytes for.
+TEST_P(LoRACompanionAtLevel, AlongAQuantisedProductIsThePassesAfterIt) {
+  for (const auto& [in, out, rows] :
+       {std::array<int64_t, 3>{768, 256, 60}, {256, 208, 60}, {256, 77, 32}, {512, 400, 32}, {25088, 64, 9}, {256, 77, 5}}) {
+    for (const DType weights : {DType::kQ8_0, DType::kQ4_0, DType::kQ6_K, DType::kQ2_K}) {
+      const LoRAFormat format = kFormats[static_cast<size_t>(in / 256) % 4];
+      const auto make = [&] { return Step(in, out, rows, format, weights); };
+      Machine single(1, GetParam());
+      const auto want = expected(make(), single.ctx);
+      for (const int threads : {1, 3}) {
+        Machine machine(threads, GetParam());
+        Step step = make();
+        LoRACompanion companion(machine.ctx, step.shares);
+        step.multiply(machine.ctx, &companion);
+        if (rows >= 32 && out >= 256 && threads == 1) {
+          EXPECT_EQ(companion.was_begun(0), GetParam() != CpuLevel::kBase) << "whose kernel asks for nothing";
+        }
+        step.finish(machine.ctx, companion);
+        expect_equal_bits(step.y, want, fmt::format("{}, {} x {} x {}, {} threads", dtype_name(weights), rows, in, out, threads));
+      }
+    }
+  }
+}
+
 TEST_P(LoRACompanionAtLevel, HoweverItIsAsked) {
   for (uint32_t seed = 0; seed < 40; ++seed) {
     std::mt19937 random(seed);
@@ -188,7 +221,8 @@ TEST_P(LoRACompanionAtLevel, HoweverItIsAsked) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, LoRACompanionAtLevel, ::testing::Values(CpuLevel::kBase, CpuLevel::kAvx2, CpuLevel::kAvx512),
+INSTANTIATE_TEST_SUITE_P(Kernels, LoRACompanionAtLevel,
+                         ::testing::Values(CpuLevel::kBase, CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kVnni),
                          [](const auto& tested) { return std::string(cpu_level_name(tested.param)); });
 
 TEST(LoRACompanion, NamesEveryByteOnceInTheOrderOfThePanels) {

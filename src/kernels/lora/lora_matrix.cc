@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/checked_math.h"
+#include "kernels/add_floats.h"
 
 namespace choral::kernels {
 namespace {
@@ -23,6 +24,12 @@ void LoRAMatrix::prefetch(int64_t begin, int64_t end) const {
   begin = std::max<int64_t>(begin, 0) / kLine * kLine;
   end = std::min(end, panel_bytes());
   for (int64_t at = begin; at < end; at += kLine) __builtin_prefetch(panels_ + at, 0, 2);
+}
+
+void LoRAMatrix::prefetch_cut() const {
+  for (const auto bytes : {std::as_bytes(std::span(slices_)), std::as_bytes(std::span(row_scale_))}) {
+    for (size_t at = 0; at < bytes.size(); at += kCacheLineBytes) __builtin_prefetch(bytes.data() + at);
+  }
 }
 
 void LoRAMatrix::prefetch_expand(int64_t col) const {
@@ -255,10 +262,8 @@ int64_t LoRAMatrix::compute_piece(CpuLevel level, int64_t at, MatrixView<const f
 
 void LoRAMatrix::add_deltas(MatrixView<const float> deltas, MatrixView<float> y) const {
   for (int64_t r = 0; r < y.rows; ++r) {
-    const float* from = deltas.row(r);
-    float* to = y.row(r);
     for (const Slice& slice : slices_) {
-      for (int64_t c = slice.out_begin; c < slice.out_end; ++c) to[c] += from[c];
+      add_floats(deltas.row(r) + slice.out_begin, y.row(r) + slice.out_begin, slice.out_end - slice.out_begin);
     }
   }
 }

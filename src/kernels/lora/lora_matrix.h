@@ -84,6 +84,8 @@ class LoRAMatrix {
   void prefetch_shrink() const { prefetch(0, kHeadBytes); }
   void prefetch_expand(int64_t col) const;
   static constexpr int64_t kHeadBytes = 2048;
+  // Asks for what is read beside the panels: how they are cut, and ranks' scales.
+  void prefetch_cut() const;
   int64_t panel_bytes() const { return panel_bytes_; }
 
   // What was packed, for whoever multiplies by plain matrices (a device's stacks). Slice s has columns [out_begin, out_end) of y

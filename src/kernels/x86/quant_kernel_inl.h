@@ -344,11 +344,41 @@ struct Chunk {
   float* floats;
   int count;
 };
-// What a tile fetches for the next chunk, a few lines a block: all at once would fill the line buffers and stall.
+// What a tile fetches for the next chunk, or of what goes along, a few lines a block: all at once would fill the line buffers
+// and stall.
 struct NextLines {
   const uint8_t* panels;
   int64_t panel_bytes;
   int count;  // of each of four panels
+};
+// What goes along with a call, in near-equal shares.
+class AlongLines {
+ public:
+  AlongLines(std::span<const std::span<const std::byte>> runs, int64_t shares) : runs_(runs), shares_(shares) {
+    for (const auto& run : runs) lines_ += lines_of(run);
+  }
+  // The next share: a quarter of it in each of four places, of one run.
+  NextLines take() {
+    const int64_t wanted = lines_ * ++taken_shares_ / shares_ - taken_lines_;
+    if (wanted <= 0 || runs_.empty()) return {nullptr, 0, 0};
+    const auto& run = runs_.front();
+    const int64_t lines = std::min(wanted, lines_of(run) - taken_of_run_), quarter = ceil_div(lines, kQuantPanelsAtOnce);
+    const auto* begin = reinterpret_cast<const uint8_t*>(run.data()) + taken_of_run_ * kLineBytes;
+    taken_lines_ += lines;
+    taken_of_run_ += lines;
+    if (taken_of_run_ == lines_of(run)) {
+      runs_ = runs_.subspan(1);
+      taken_of_run_ = 0;
+    }
+    return {begin, quarter * kLineBytes, static_cast<int>(quarter)};
+  }
+
+ private:
+  static constexpr int64_t kLineBytes = 64;
+  static int64_t lines_of(std::span<const std::byte> run) { return ceil_div(std::ssize(run), kLineBytes); }
+
+  std::span<const std::span<const std::byte>> runs_;
+  int64_t shares_, taken_shares_ = 0, lines_ = 0, taken_lines_ = 0, taken_of_run_ = 0;
 };
 
 template <QuantForm kForm, int... kSteps>
@@ -472,6 +502,9 @@ void tiled_panels(const QuantKernelArgs& args) {
   chunk.floats = reinterpret_cast<float*>(bytes + kBlocks * kQuantPanelsAtOnce * unpacked_bytes(kTileForm));
   std::fill_n(args.out, args.rows * kQuantTileColumns, 0.0f);
   const int64_t tiles = ceil_div(args.rows, kTileRows);
+  // The first tiles fetch weights, the others what goes along.
+  const int64_t weight_tiles = args.along.empty() ? tiles : ceil_div(tiles, int64_t{2});
+  AlongLines along(args.along, ceil_div(args.blocks, kBlocks) * (tiles - weight_tiles));
   for (int64_t first = 0; first < args.blocks; first += kBlocks) {
     chunk.count = static_cast<int>(std::min<int64_t>(kBlocks, args.blocks - first));
     make_chunk<kForm>(args, first, bytes, chunk);
@@ -482,10 +515,11 @@ void tiled_panels(const QuantKernelArgs& args) {
         (after < args.blocks ? after * form.group_bytes() / form.group_blocks() : kQuantPanelsAtOnce * args.panel_bytes);
     for (int64_t t = 0; t < tiles; ++t) {  // as even as can be: 7 rows are 4 + 3, not 6 + 1
       const int64_t begin = args.rows * t / tiles, end = args.rows * (t + 1) / tiles;
-      const int64_t line = chunk_lines * t / tiles;
-      const int lines = static_cast<int>(chunk_lines * (t + 1) / tiles - line);
+      const int64_t line = chunk_lines * t / weight_tiles;
+      const int lines = static_cast<int>(chunk_lines * (t + 1) / weight_tiles - line);
       chunk_some_rows<kTileForm>(Steps<1, kTileRows>(), chunk, args.x + begin * args.blocks + first, args.blocks,
-                                 args.out + begin * kQuantTileColumns, end - begin, {next + line * 64, args.panel_bytes, lines});
+                                 args.out + begin * kQuantTileColumns, end - begin,
+                                 t < weight_tiles ? NextLines{next + line * 64, args.panel_bytes, lines} : along.take());
     }
   }
 }
@@ -508,9 +542,10 @@ QuantKernel choose_kernel(QuantForm form, std::index_sequence<kIndices...>) {
   if (is_of_grid(form.codes)) form.codes = kAnyGrid;
   QuantKernel kernel{};
   const bool found =
-      ((form == kQuantForms[kIndices] && (kernel = {Simd::kName, start_factor(form, Simd::zero(kQuantForms[kIndices])),
-                                                    direct<kQuantForms[kIndices]>, tiled<kQuantForms[kIndices]>},
-                                          true)) ||
+      ((form == kQuantForms[kIndices] &&
+        (kernel = {Simd::kName, start_factor(form, Simd::zero(kQuantForms[kIndices])), direct<kQuantForms[kIndices]>,
+                   tiled<kQuantForms[kIndices]>, Simd::tile_rows(tile_form(kQuantForms[kIndices]))},
+         true)) ||
        ...);
   CHORAL_CHECK(found, "a form that matrices are packed in");
   return kernel;
