@@ -173,10 +173,11 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   option("-c,--max-model-len,--ctx-size", o.max_model_len, "longest prompt and answer together (the model's)", "N");
   option("--max-num-seqs", o.max_num_seqs, "answers computed at the same time (64)", "N");
   option("--max-num-batched-tokens", o.max_num_batched_tokens, "tokens computed in one step (1024)", "N");
-  option(
-      "--tensor-parallel-size", o.tensor_parallel_size,
-      "ranks that divide the model, each with its part of the weights, the KV cache and the threads; answers are the same bits",
-      "N");
+  option("--tensor-parallel-size", o.tensor_parallel_size,
+         "ranks that divide the model, each with its part of the weights, the KV cache and the threads, and a device of its own "
+         "where "
+         "one computes; answers are the same bits",
+         "N");
   option("--rank-timeout", o.rank_timeout_s,
          "under mpirun: a process that says nothing for so long within a step is lost, and the model with it (60)", "SECONDS");
   option("-t,--threads", o.threads, "compute threads (one per physical core that the container grants time for)", "N");

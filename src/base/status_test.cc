@@ -89,11 +89,9 @@ TEST(Status, MessagesKeepTheirScriptsAndLists) {
 }
 
 TEST(SystemError, HasACodeAndSaysWhatToDo) {
-  const std::vector<std::pair<int, Code>> codes{{ENOENT, Code::kNotFound},
-                                                {EACCES, Code::kPermissionDenied},
-                                                {EMFILE, Code::kResourceExhausted},
-                                                {ENOSPC, Code::kResourceExhausted},
-                                                {EIO, Code::kInternal},
+  const std::vector<std::pair<int, Code>> codes{{ENOENT, Code::kNotFound},          {EACCES, Code::kPermissionDenied},
+                                                {EMFILE, Code::kResourceExhausted}, {ENOSPC, Code::kResourceExhausted},
+                                                {EFBIG, Code::kResourceExhausted},  {EIO, Code::kInternal},
                                                 {ELOOP, Code::kInvalidArgument}};
   for (const auto& [error, code] : codes) {
     const Status status = system_error(error, "cannot open x");
@@ -101,6 +99,7 @@ TEST(SystemError, HasACodeAndSaysWhatToDo) {
     EXPECT_EQ(status.message().rfind("cannot open x: " + std::generic_category().message(error), 0), 0u) << status.message();
   }
   EXPECT_NE(system_error(EMFILE, "x").message().find("ulimit -n"), std::string::npos);
+  EXPECT_NE(system_error(ENOSPC, "x").message().find("make room or name another place"), std::string::npos);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ Status system_error(int error, std::string_view what) {
     case ENFILE: return resource_exhausted("{}; the whole system has too many files open", text);
     case ENOSPC:
     case EDQUOT: return resource_exhausted("{}; make room or name another place", text);
+    case EFBIG: return resource_exhausted("{}; the file system, or this process's limit (ulimit -f), has no larger files", text);
     case ENOMEM:
     case EAGAIN: return resource_exhausted("{}", text);
     case EIO: return internal_error("{}", text);

@@ -1,7 +1,9 @@
 #include "io/checkpoint_writer.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstring>
 
 #include "io/checkpoint.h"
@@ -83,14 +85,20 @@ TEST(CheckpointWriter, ANameStandsOnce) {
 }
 
 // /dev/full takes a file's bytes as a full disk does.
-TEST(CheckpointWriter, AFullDiskIsSaid) {
+TEST(CheckpointWriter, WhatThereIsNoRoomForIsSaid) {
   const choral::testing::TempDir dir;
-  std::filesystem::create_symlink("/dev/full", dir.path() / "model.safetensors.part");
   const auto writer = *CheckpointWriter::create(dir.path(), {{"a", DType::kF32, {1 << 16}}});
   const std::string data(4 << 16, 'a');
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 1 << 16, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   const Status status = writer->append(std::as_bytes(std::span(data)));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("make room or name another place"));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("ulimit -f"));
 }
 
 }  // namespace
