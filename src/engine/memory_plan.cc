@@ -84,10 +84,10 @@ std::string MemoryPlan::text() const {
   return fmt::format("on the device {}, {}; here {}, {}", weights, there, cache, adapters);
 }
 
-void MemoryPlan::limit_to(const MemoryPlan& other) {
-  kv.blocks = std::min(kv.blocks, other.kv.blocks);
-  kv.state_slots = std::min(kv.state_slots, other.kv.state_slots);
-  kv.max_model_len = std::min(kv.max_model_len, other.kv.max_model_len);
+void MemoryPlan::limit_to(const MemoryRoom& other) {
+  kv.blocks = std::min(kv.blocks, other.blocks);
+  kv.state_slots = std::min(kv.state_slots, other.state_slots);
+  kv.max_model_len = std::min(kv.max_model_len, other.max_model_len);
   adapter_bytes = std::min(adapter_bytes, other.adapter_bytes);
 }
 

@@ -45,6 +45,12 @@ struct MemoryWishes {
   DraftMemory draft = {};
 };
 
+// What there is room for, which the ranks of a model must have alike.
+struct MemoryRoom {
+  int32_t blocks = 0, state_slots = 0;
+  int64_t max_model_len = 0, adapter_bytes = 0;
+};
+
 struct MemoryPlan {
   int64_t weight_bytes = 0;  // as wished
   KvPlan kv = {};
@@ -55,8 +61,9 @@ struct MemoryPlan {
   std::string warning = {};  // what was asked for is more than is free
 
   std::string text() const;  // in one line
-  // No more places and no more for adapters than another rank has room for.
-  void limit_to(const MemoryPlan& other);
+  MemoryRoom room() const { return {kv.blocks, kv.state_slots, kv.max_model_len, adapter_bytes}; }
+  // To no more than another rank has room for.
+  void limit_to(const MemoryRoom& other);
 };
 
 MachineMemory machine_memory();  // now

@@ -72,7 +72,7 @@ class SectionFile {
 
 // What such a file will take.
 uint64_t section_file_bytes(std::span<const Section> sections);
-// A NewFile, readable by this user alone.
+// Written as a NewFile is, readable by this user alone. From all threads of the pool.
 Status write_section_file(const std::filesystem::path& path, const SectionFileId& id, std::span<const Section> sections,
                           ThreadPool& pool);
 

@@ -1,4 +1,4 @@
-// Which names are in a folder is on the disk. Any thread; waits for it.
+// Brings to the disk which names a folder has. Any thread; waits for it.
 #pragma once
 
 #include <filesystem>

@@ -36,8 +36,7 @@ struct Found {
 // Once it is known what there is room for.
 struct Room {
   std::vector<int32_t> parts, windows;
-  int32_t blocks = 0, state_slots = 0;
-  int64_t max_model_len = 0, adapter_bytes = 0;
+  MemoryRoom memory;
 };
 // In the end.
 struct Loaded {
@@ -50,7 +49,7 @@ struct Loaded {
 void fields(auto& io, RecordOf<Greeting> auto& r) { io(r.program, r.host, r.cpus); }
 void fields(auto& io, RecordOf<Found> auto& r) { io(r.layers, r.state_bytes, r.weight_bytes, r.device); }
 void fields(auto& io, RecordOf<Room> auto& r) {
-  io(r.parts, r.windows, r.blocks, r.state_slots, r.max_model_len, r.adapter_bytes);
+  io(r.parts, r.windows, r.memory.blocks, r.memory.state_slots, r.memory.max_model_len, r.memory.adapter_bytes);
 }
 void fields(auto& io, RecordOf<Loaded> auto& r) { io(r.tensors, r.digests, r.weight_bytes, r.kv_bytes, r.threads); }
 
@@ -197,9 +196,8 @@ class ProcessRank::Loading {
     if (by_device) CHORAL_RETURN_IF_ERROR(check_cache(*self_.worker_, options_));
     const MemoryPlan& memory = self_.worker_->memory();
     CHORAL_RETURN_IF_ERROR(check_places(*self_.worker_, options_, memory.kv));
-    const int64_t adapters = memory.adapter_bytes / count;  // every rank has all of them
-    own = {memory.kv.groups.parts, memory.kv.groups.windows, memory.kv.blocks,
-           memory.kv.state_slots,  memory.kv.max_model_len,  adapters};
+    own = {memory.kv.groups.parts, memory.kv.groups.windows, memory.room()};
+    own.memory.adapter_bytes /= count;  // every rank has all of them
     return {};
   }
 
@@ -208,10 +206,7 @@ class ProcessRank::Loading {
     for (int r = 0; r < ranks(); ++r) {
       const Room& room = rooms[static_cast<size_t>(r)];
       if (room.parts != rooms.front().parts || room.windows != rooms.front().windows) return unlike_places(options_);
-      memory.kv.blocks = std::min(memory.kv.blocks, room.blocks);
-      memory.kv.state_slots = std::min(memory.kv.state_slots, room.state_slots);
-      memory.kv.max_model_len = std::min(memory.kv.max_model_len, room.max_model_len);
-      memory.adapter_bytes = std::min(memory.adapter_bytes, room.adapter_bytes);
+      memory.limit_to(room.memory);
     }
     self_.worker_->take_plan(memory);
     return {};

@@ -144,11 +144,11 @@ Status RanksExecutor::plan_each(const EngineOptions& options, Loading& loading, 
     CHORAL_RETURN_IF_ERROR(check_cache(worker(r), options));
   }
   MemoryPlan least = worker(0).memory();
-  for (int r = 1; r < count; ++r) least.limit_to(worker(r).memory());
+  for (int r = 1; r < count; ++r) least.limit_to(worker(r).memory().room());
   for (int r = 0; r < count; ++r) {
     CHORAL_RETURN_IF_ERROR(check_places(worker(r), options, worker(0).memory().kv));
     MemoryPlan own = worker(r).memory();
-    own.limit_to(least);
+    own.limit_to(least.room());
     worker(r).take_plan(own);
   }
   return {};

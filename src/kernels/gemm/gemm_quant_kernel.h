@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/checked_math.h"
 #include "base/cpu_level.h"
 #include "kernels/quant/quant_panels.h"
 #include "kernels/quant/quantise_planes.h"
@@ -51,8 +52,8 @@ struct QuantKernel {
 // How many bytes `tiled` has room for in args.along, of so many rows and blocks.
 constexpr int64_t most_along_bytes(const QuantKernel& kernel, int64_t rows, int64_t blocks) {
   constexpr int64_t kMost = 96 << 10;   // those of two calls lie in the second-level cache, beside weights and x
-  constexpr int64_t kBlockBytes = 512;  // in a row tile: a line for each eight multiplications or so
-  const int64_t tiles = kernel.tile_rows == 0 ? 0 : (rows + kernel.tile_rows - 1) / kernel.tile_rows;
+  constexpr int64_t kBlockBytes = 512;  // in a row tile: eight lines beside some hundred multiplications
+  const int64_t tiles = kernel.tile_rows == 0 ? 0 : ceil_div(rows, kernel.tile_rows);
   return std::min(kMost, tiles / 2 * blocks * kBlockBytes);
 }
 
