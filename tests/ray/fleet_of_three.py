@@ -172,8 +172,8 @@ class Streams:
         self._pool = concurrent.futures.ThreadPoolExecutor(len(asked))
         self._runs = [self._pool.submit(stream.run) for stream in self.streams]
 
-    def wait_until_begun(self, share=0.5):
-        """So many streams have told something, and none of them all."""
+    def wait_until_begun(self, share=0.3):
+        """So many streams have told something: fewer than the fleet answers at a time, so that they are in the middle of it."""
         deadline = time.monotonic() + LONG
         while sum(bool(stream.times) for stream in self.streams) < share * len(self.streams):
             if time.monotonic() > deadline:
@@ -192,4 +192,17 @@ def kill(pid):
 
 
 def parent_of(pid):
-    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(_stat(pid)[1])
+
+
+def lives(pid):
+    """One that ended may have its number for a while: whoever is its parent now has not asked for it yet."""
+    try:
+        return _stat(pid)[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _stat(pid):
+    """What stands in /proc behind the name: state, parent, and more."""
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
