@@ -5,14 +5,12 @@
 
 #include "base/float16.h"
 #include "kernels/attention/kv_quant.h"
+#include "kernels/gemm/gemm_float_pack.h"
 #include "kernels/task_size.h"
 
 namespace choral::kernels {
 namespace {
 
-void store(float x, float* p) { *p = x; }
-void store(float x, BFloat16* p) { *p = to_bfloat16(x); }
-void store(float x, Float16* p) { *p = to_float16(x); }
 float load(const float* p) { return *p; }
 float load(const BFloat16* p) { return to_float(*p); }
 float load(const Float16* p) { return to_float(*p); }
@@ -30,15 +28,28 @@ void with_element(DType dtype, F f) {
   }
 }
 
+void convert(CpuLevel level, const float* x, int64_t count, BFloat16* to) { pack_kernels(level).to_bfloat16(x, count, to); }
+void convert(CpuLevel level, const float* x, int64_t count, Float16* to) { pack_kernels(level).to_float16(x, count, to); }
+
 // Element i goes to to[i · stride]; gives the scale, which only int8 has.
 template <class T>
 float write_elements(CpuLevel level, const float* x, int64_t count, T* to, int64_t stride) {
   if constexpr (std::is_same_v<T, int8_t>) {
     return quantise_kv(level)(x, count, to, stride);
+  } else if constexpr (std::is_same_v<T, float>) {
+    for (int64_t i = 0; i < count; ++i) to[i * stride] = x[i];
+  } else if (stride == 1) {
+    convert(level, x, count, to);
   } else {
-    for (int64_t i = 0; i < count; ++i) store(x[i], to + i * stride);
-    return 1.0f;
+    constexpr int64_t kPiece = 256;
+    T piece[kPiece];
+    for (int64_t begin = 0; begin < count; begin += kPiece) {
+      const int64_t size = std::min(kPiece, count - begin);
+      convert(level, x + begin, size, piece);
+      for (int64_t i = 0; i < size; ++i) to[(begin + i) * stride] = piece[i];
+    }
   }
+  return 1.0f;
 }
 
 template <class T>
