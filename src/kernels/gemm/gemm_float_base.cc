@@ -89,22 +89,10 @@ MicroKernel find_widening(DType weights, int rows, int) {
   }
 }
 
-void finish(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y) {
-  for (int64_t i = 0; i < tile.rows; ++i) {
-    const float* from = tile.row(i);
-    float* to = y.row(i);
-    for (int64_t j = 0; j < tile.cols; ++j) {
-      float v = from[j];
-      if (bias != nullptr) v += bias[j];
-      to[j] = accumulate ? v + to[j] : v;
-    }
-  }
-}
-
 }  // namespace
 
 const FloatKernels& base_float_kernels() {
-  static constexpr FloatKernels kKernels{"base mul+add", 0, 0, kMaxRows, 1, panels_for, find_micro, find_widening, finish};
+  static constexpr FloatKernels kKernels{"base mul+add", 0, 0, kMaxRows, 1, panels_for, find_micro, find_widening};
   return kKernels;
 }
 

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/checked_math.h"
+#include "kernels/gemm/tile_finish.h"
 #include "kernels/gemm/work_division.h"
 
 namespace choral::kernels {
@@ -87,6 +88,7 @@ Fetches plan_fetches(const FloatPanels& w, int64_t tiles, const Companion* compa
 }
 
 struct Job {
+  CpuLevel level;
   const FloatKernels& kernels;
   const FloatPanels& w;
   PackedRows x;
@@ -94,10 +96,13 @@ struct Job {
   Fetches fetches;
   MatrixView<float> y;
 
+  MatrixView<float> target_of(int64_t p0, int64_t p1) const {
+    return y.sub_cols(p0 * kPanelRows, std::min(p1 * kPanelRows, w.n) - p0 * kPanelRows);
+  }
+
   void finish(int64_t p0, int64_t p1, float* out, int64_t out_stride) const {
-    const int64_t col = p0 * kPanelRows;
-    const int64_t cols = std::min(p1 * kPanelRows, w.n) - col;
-    finish_tile(kernels, epilogue, {out, x.rows, cols, out_stride}, col, y);
+    const int64_t col = p0 * kPanelRows, cols = target_of(p0, p1).cols;
+    finish_tile(level, {out, x.rows, cols, out_stride}, 1, col, epilogue, y);
   }
 
   // Points the micro-kernel at k0 of the panels from p on.
@@ -136,15 +141,6 @@ struct Job {
     finish(p0, p1, out, out_stride);
   }
 
-  // Asks for the lines of y that tile t will be finished into: stores that miss wait for each other.
-  void fetch_target(int64_t t, int64_t panel, int64_t panels) const {
-    const int64_t col = panel * kPanelRows;
-    const int64_t cols = std::min(panels * kPanelRows, w.n - col);
-    for (int64_t i = x.begin(t); i < x.begin(t + 1); ++i) {
-      for (int64_t j = 0; j < cols; j += kPanelRows) __builtin_prefetch(y.row(i) + col + j, 1);
-    }
-  }
-
   // Points the micro-kernel's prefetches at the companion's next bytes, spread over its k; at nothing where there are none.
   void fetch_companion(MicroArgs& args, int64_t panels, int thread) const {
     args.ahead = args.w;
@@ -179,12 +175,13 @@ struct Job {
         args.ahead_panel_stride = w.panel_bytes;
         args.ahead_step = 2 * w.k_bytes() / fetches.weight_tiles;
         args.jump_at = kNever;
+        const MatrixView<float> target = target_of(p, p + group);
         for (int64_t t = 0; t < x.tiles; ++t) {
           args.x = x.tile(t, k0);
           args.out = out + x.begin(t) * out_stride + (p - p0) * kPanelRows;
           args.ahead = next + t * (k / 2) * args.ahead_step;
           if (t >= fetches.weight_tiles) fetch_companion(args, group, thread);
-          if (k0 + k == w.k) fetch_target(t, p, group);
+          if (k0 + k == w.k) fetch_target(target.sub_rows(x.begin(t), x.height(t)));
           if (in_place) {
             kernels.micro(w.dtype, x.height(t), static_cast<int>(group))(args);
           } else if (t == 0) {
@@ -232,15 +229,6 @@ int64_t largest_group(int64_t most, int64_t left) {
   return most;
 }
 
-void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t col,
-                 MatrixView<float> y) {
-  const float* bias = epilogue.bias == nullptr ? nullptr : epilogue.bias + col;
-  const MatrixView<float> target = y.sub_rows(0, tile.rows).sub_cols(col, tile.cols);
-  if (epilogue.product_hook != nullptr) (*epilogue.product_hook)(epilogue.row, epilogue.col + col, tile);
-  kernels.finish(tile, bias, epilogue.accumulate, target);
-  if (epilogue.result_hook != nullptr) (*epilogue.result_hook)(epilogue.row, epilogue.col + col, target);
-}
-
 int64_t most_float_rows() { return kBlockRows; }
 
 const MatrixProduct* plan_float_panels(const FloatKernels& kernels, const FloatPanels& w, const Context& ctx,
@@ -262,7 +250,7 @@ const MatrixProduct* plan_float_panels(const FloatKernels& kernels, const FloatP
     work.pieces = at_once ? 1 : ceil_div(packed.chunks(), kPieceChunks);
     work.piece_elements = x.rows * packed.padded_k / work.pieces;
   }
-  const Job job{kernels, w, packed, epilogue, plan_fetches(w, packed.tiles, epilogue.companion), y};
+  const Job job{ctx.level, kernels, w, packed, epilogue, plan_fetches(w, packed.tiles, epilogue.companion), y};
   return new (ctx.scratch.make<FloatProduct>(1).data()) FloatProduct(work, job, x, target, wide_floats);
 }
 

@@ -17,7 +17,4 @@ int64_t most_float_rows();
 // `most`, halved until it is no more than `left`.
 int64_t largest_group(int64_t most, int64_t left);
 
-// Hook, bias and write of a finished tile: columns [col, col + tile.cols) of y's first rows.
-void finish_tile(const FloatKernels& kernels, const Epilogue& epilogue, MatrixView<float> tile, int64_t col, MatrixView<float> y);
-
 }  // namespace choral::kernels

@@ -54,8 +54,6 @@ struct FloatKernels {
   // The same for bf16, f16 and e4m3, at most tile_panels panels and at least tile_rows / 2 rows, and the widened weights go to
   // args.wide as well: stores are free beside multiply-adds, a pass of their own is not (5 % of 128 rows).
   MicroKernel (*widening)(DType weights, int rows, int panels);
-  // y[i][j] = tile[i][j] (+ bias[j]) (+ y[i][j]); `y` may be `tile`.
-  void (*finish)(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y);
 };
 
 const FloatKernels& float_kernels(CpuLevel level);

@@ -5,7 +5,6 @@
 #include <new>
 
 #include "base/check.h"
-#include "kernels/add_floats.h"
 #include "kernels/gemm/gemm_float_panels.h"
 #include "kernels/gemm/gemm_quant_kernel.h"
 #include "kernels/gemm/kept_matrix.h"
@@ -72,12 +71,6 @@ class QuantisedMatrix final : public PackedMatrix {
   PanelBytes panels_;
 };
 
-// Rows 2r and 2r + 1 of a tile are the planes of row r: their sum takes the first one's place. Gives the tile of these.
-MatrixView<float> add_planes(MatrixView<float> tile) {
-  for (int64_t r = 0; r < tile.rows; r += 2) add_floats(tile.row(r + 1), tile.row(r), tile.cols);
-  return {tile.data, tile.rows / 2, tile.cols, 2 * tile.stride};
-}
-
 class QuantisedProduct final : public MatrixProduct {
  public:
   QuantisedProduct(const Work& work, const QuantisedMatrix& w, CpuLevel level, MatrixView<const float> source,
@@ -117,10 +110,10 @@ class QuantisedProduct final : public MatrixProduct {
           .out = tile,
           .work = memory + tile_bytes(rows_),
       };
-      is_few(rows_) ? kernel_.direct(args) : multiply_along(args, thread);
       const int64_t col = panel * kQuantLanes, cols = std::min<int64_t>(count * kQuantLanes, w_.n() - col);
-      const MatrixView<float> sums(tile, rows_, cols, kQuantTileColumns);
-      finish_tile(w_.planes_ == Planes::kTwo ? add_planes(sums) : sums, col, epilogue_, y_);
+      fetch_target(y_.sub_cols(col, cols));
+      is_few(rows_) ? kernel_.direct(args) : multiply_along(args, thread);
+      finish_tile(level_, {tile, rows_, cols, kQuantTileColumns}, static_cast<int>(plane_count(w_.planes_)), col, epilogue_, y_);
     }
   }
 

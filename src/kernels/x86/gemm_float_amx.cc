@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/checked_math.h"
+#include "kernels/gemm/tile_finish.h"
 #include "kernels/gemm/work_division.h"
 #include "kernels/x86/gemm_float_amx_row.h"
 #include "kernels/x86/gemm_float_amx_tiles.h"
@@ -31,7 +32,7 @@ struct Job {
   void finish(int64_t p0, int64_t p1, float* out, int64_t out_stride) const {
     const int64_t col = p0 * kPanelRows;
     const int64_t cols = std::min(p1 * kPanelRows, w.n) - col;
-    finish_tile(avx512_float_kernels(), epilogue, {out, y.rows, cols, out_stride}, col, y);
+    finish_tile(CpuLevel::kAmx, {out, y.rows, cols, out_stride}, 1, col, epilogue, y);
   }
 
   // One row, without the tile unit.

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "kernels/gemm/gemm_float_kernels.h"
-#include "kernels/x86/gemm_float_finish.h"
 
 #define CHORAL_TARGET __attribute__((target("avx2,fma,f16c")))
 #define CHORAL_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) inline
@@ -60,28 +59,9 @@ struct Simd {
 
 }  // namespace
 
-CHORAL_TARGET void finish_tile_avx2(MatrixView<const float> tile, const float* bias, bool accumulate, MatrixView<float> y) {
-  for (int64_t i = 0; i < tile.rows; ++i) {
-    const float* from = tile.row(i);
-    float* to = y.row(i);
-    int64_t j = 0;
-    for (; j + kLanes <= tile.cols; j += kLanes) {
-      __m256 v = _mm256_loadu_ps(from + j);
-      if (bias != nullptr) v = _mm256_add_ps(v, _mm256_loadu_ps(bias + j));
-      if (accumulate) v = _mm256_add_ps(v, _mm256_loadu_ps(to + j));
-      _mm256_storeu_ps(to + j, v);
-    }
-    for (; j < tile.cols; ++j) {
-      float v = from[j];
-      if (bias != nullptr) v += bias[j];
-      to[j] = accumulate ? v + to[j] : v;
-    }
-  }
-}
-
 const FloatKernels& avx2_float_kernels() {
   static constexpr FloatKernels kKernels{"avx2 fma", kMaxRows,   kMaxInPlaceTiles, kMaxRows,        kTilePanels,
-                                         panels_for, find_micro, find_widening,    finish_tile_avx2};
+                                         panels_for, find_micro, find_widening};
   return kKernels;
 }
 

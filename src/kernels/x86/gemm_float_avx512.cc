@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "kernels/gemm/gemm_float_kernels.h"
-#include "kernels/x86/gemm_float_finish.h"
 #include "kernels/x86/intrinsics.h"
 
 #define CHORAL_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma,f16c")))
@@ -59,7 +58,7 @@ struct Simd {
 
 const FloatKernels& avx512_float_kernels() {
   static constexpr FloatKernels kKernels{"avx512 fma", kMaxRows,   kMaxInPlaceTiles, kMaxRows,        kTilePanels,
-                                         panels_for,   find_micro, find_widening,    finish_tile_avx2};
+                                         panels_for,   find_micro, find_widening};
   return kKernels;
 }
 

@@ -23,6 +23,7 @@ int64_t block_k_for(const Int8Kernels& kernels, int64_t tiles) {
 }
 
 struct Job {
+  CpuLevel level;
   const Int8Kernels& kernels;
   const Int8Panels& w;
   Int8Rows x;
@@ -93,7 +94,7 @@ struct Job {
 
   void finish(int64_t p0, int64_t p1, float* out) const {
     const int64_t stride = (p1 - p0) * kInt8Lanes, col = p0 * kInt8Lanes, cols = std::min(p1 * kInt8Lanes, w.n) - col;
-    finish_tile({out, x.rows, cols, stride}, col, epilogue, y);
+    finish_tile(level, {out, x.rows, cols, stride}, 1, col, epilogue, y);
   }
 
   // One row tile over panels [p0, p1), several panels at once from end to end. The prefetch keeps its distance and leaves these
@@ -152,14 +153,14 @@ struct Job {
 
 class Int8Product final : public MatrixProduct {
  public:
-  Int8Product(const Work& work, const Job& job, CpuLevel level, MatrixView<const float> source, const QuantisedRows& quantised)
-      : MatrixProduct(work), job_(job), level_(level), source_(source), quantised_(quantised) {}
+  Int8Product(const Work& work, const Job& job, MatrixView<const float> source, const QuantisedRows& quantised)
+      : MatrixProduct(work), job_(job), source_(source), quantised_(quantised) {}
 
   void prepare(int64_t begin, int64_t end) const override {
     if (source_.data != nullptr) {
-      quantise_rows(level_, source_.sub_rows(begin, end - begin), quantised_.sub_rows(begin, end - begin));
+      quantise_rows(job_.level, source_.sub_rows(begin, end - begin), quantised_.sub_rows(begin, end - begin));
     }
-    pack_int8_rows(level_, job_.w.form, quantised_.q(), begin, end, job_.x);
+    pack_int8_rows(job_.level, job_.w.form, quantised_.q(), begin, end, job_.x);
   }
   void multiply(int64_t begin, int64_t end, std::byte* memory, int) const override {
     auto* floats = reinterpret_cast<float*>(memory);
@@ -170,7 +171,6 @@ class Int8Product final : public MatrixProduct {
 
  private:
   Job job_;
-  CpuLevel level_;
   MatrixView<const float> source_;  // null: quantised_ is given
   QuantisedRows quantised_;
 };
@@ -197,7 +197,7 @@ const MatrixProduct* plan_int8_panels(const Int8Panels& w, const Context& ctx, c
       .task_panels = task,
       .thread_bytes = rows * task * kInt8Lanes * static_cast<int64_t>(sizeof(float) + sizeof(int32_t))};
   return new (ctx.scratch.make<Int8Product>(1).data())
-      Int8Product(work, {kernels, w, packed, epilogue, tiles, y}, ctx.level, x.x, quantised);
+      Int8Product(work, {ctx.level, kernels, w, packed, epilogue, tiles, y}, x.x, quantised);
 }
 
 }  // namespace choral::kernels
