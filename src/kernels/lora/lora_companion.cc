@@ -103,7 +103,7 @@ void LoRACompanion::finish() {
         for (Place at = run.done; at.share == share && share < run.end;) do_piece(at);
       }
       const LoRAExpand& expand = shares_[share].expand;
-      for (size_t t = 0; t < expand.terms.size(); ++t) expand.terms[t].matrix->add_deltas(deltas(share, t), expand.y);
+      for (size_t t = 0; t < expand.terms.size(); ++t) expand.terms[t].matrix->add_deltas(ctx_.level, deltas(share, t), expand.y);
     }
   });
 }

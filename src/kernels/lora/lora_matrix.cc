@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/checked_math.h"
-#include "kernels/add_floats.h"
+#include "kernels/gemm/tile_finish.h"
 
 namespace choral::kernels {
 namespace {
@@ -260,11 +260,9 @@ int64_t LoRAMatrix::compute_piece(CpuLevel level, int64_t at, MatrixView<const f
   return p.bytes_end;
 }
 
-void LoRAMatrix::add_deltas(MatrixView<const float> deltas, MatrixView<float> y) const {
-  for (int64_t r = 0; r < y.rows; ++r) {
-    for (const Slice& slice : slices_) {
-      add_floats(deltas.row(r) + slice.out_begin, y.row(r) + slice.out_begin, slice.out_end - slice.out_begin);
-    }
+void LoRAMatrix::add_deltas(CpuLevel level, MatrixView<float> deltas, MatrixView<float> y) const {
+  for (const Slice& slice : slices_) {
+    finish_tile(level, deltas.sub_cols(slice.out_begin, slice.out_end - slice.out_begin), 1, slice.out_begin, {.accumulate = true}, y);
   }
 }
 

@@ -75,7 +75,7 @@ class LoRAMatrix {
                         MatrixView<float> deltas) const;
   int64_t piece_end(int64_t at) const;
   // y += deltas in the slices' columns.
-  void add_deltas(MatrixView<const float> deltas, MatrixView<float> y) const;
+  void add_deltas(CpuLevel level, MatrixView<float> deltas, MatrixView<float> y) const;
 
   // Asks for bytes [begin, end) of the packed panels, shrink's first: called for the next layer while this one computes.
   void prefetch(int64_t begin, int64_t end) const;
