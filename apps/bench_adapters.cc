@@ -159,6 +159,7 @@ Request short_request(std::string adapter, int tokens) {
   request.sampling.temperature = 0;
   request.sampling.max_tokens = tokens;
   request.sampling.ignore_eos = true;
+  request.most_guessed = 0;  // or steps would be as long as the text is dull
   if (!adapter.empty()) request.adapters.push_back({std::move(adapter), 1.0F});
   return request;
 }

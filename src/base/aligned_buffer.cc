@@ -23,6 +23,11 @@ size_t page_bytes() {
 
 void AlignedBuffer::Unmap::operator()(std::byte* p) const { ::munmap(p, mapped_bytes); }
 
+void AlignedBuffer::touch() {
+  volatile std::byte* const bytes = data_.get();
+  for (size_t at = 0; at < size_bytes_; at += page_bytes()) bytes[at] = std::byte{0};
+}
+
 Result<AlignedBuffer> AlignedBuffer::allocate(size_t size_bytes) {
   if (size_bytes == 0) return AlignedBuffer();
   if (size_bytes > std::numeric_limits<size_t>::max() / 2) return too_large("cannot allocate {} bytes", size_bytes);

@@ -17,6 +17,9 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   static Result<AlignedBuffer> allocate(size_t size_bytes);
 
+  // Writes to every page of memory that nobody wrote to: the first time costs more than all that comes after.
+  void touch();
+
   std::byte* data() { return data_.get(); }
   const std::byte* data() const { return data_.get(); }
   size_t size_bytes() const { return size_bytes_; }

@@ -1,6 +1,7 @@
 #include "engine/adapters/adapter_loader.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -11,7 +12,8 @@ namespace {
 // The engine's threads keep every core busy, so one loader would share one core with one of them, and each step would wait for
 // that one. Two share two cores: the load is done in half the time and the step loses no more.
 constexpr int kThreads = 2;
-constexpr int kMostReads = 3;  // of files that change while they are read
+constexpr int kMostReads = 3;                           // of files that change while they are read
+constexpr auto kQuiet = std::chrono::milliseconds(10);  // without a job: there is time for what the next one needs
 
 // Where the config cannot be read it does not matter: the load says why.
 bool is_dora(const lora::AdapterSource& source) {
@@ -71,7 +73,14 @@ void AdapterLoader::run(Worker& worker) {
   const SpareMemory::Use use(&worker.spare);
   std::unique_lock lock(mutex_);
   for (;; worker.spare.keep()) {
-    worker.work.wait(lock, [&] { return stop_ || !worker.jobs.empty(); });
+    const auto is_called = [&] { return stop_ || !worker.jobs.empty(); };
+    if (!worker.work.wait_for(lock, kQuiet, is_called)) {
+      lock.unlock();
+      // Where there is no memory now, the next job may have it, or says so.
+      (void)or_out_of_memory("memory cannot be made ready", [&] { return worker.files->prepare_next(); });
+      lock.lock();
+      worker.work.wait(lock, is_called);
+    }
     if (stop_) return;
     Job job = std::move(worker.jobs.front());
     worker.jobs.pop_front();

@@ -14,7 +14,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // y[i] = from[i] (+ second[i]) (+ bias[i]) (+ y[i]); what is null is left out. `y` may be `from`.
 template <class D>
-HWY_ATTR HWY_INLINE void finish_vector(D d, const float* from, const float* second, const float* bias, bool accumulate, float* y) {
+HWY_ATTR HWY_INLINE void finish_vector(D d, const float* from, const float* second, const float* bias, bool accumulate,
+                                       float* y) {
   auto sum = hn::LoadU(d, from);
   if (second != nullptr) sum = hn::Add(sum, hn::LoadU(d, second));
   if (bias != nullptr) sum = hn::Add(sum, hn::LoadU(d, bias));

@@ -262,7 +262,8 @@ int64_t LoRAMatrix::compute_piece(CpuLevel level, int64_t at, MatrixView<const f
 
 void LoRAMatrix::add_deltas(CpuLevel level, MatrixView<float> deltas, MatrixView<float> y) const {
   for (const Slice& slice : slices_) {
-    finish_tile(level, deltas.sub_cols(slice.out_begin, slice.out_end - slice.out_begin), 1, slice.out_begin, {.accumulate = true}, y);
+    finish_tile(level, deltas.sub_cols(slice.out_begin, slice.out_end - slice.out_begin), 1, slice.out_begin,
+                {.accumulate = true}, y);
   }
 }
 

@@ -60,8 +60,8 @@ struct Simd {
 }  // namespace
 
 const FloatKernels& avx2_float_kernels() {
-  static constexpr FloatKernels kKernels{"avx2 fma", kMaxRows,   kMaxInPlaceTiles, kMaxRows,        kTilePanels,
-                                         panels_for, find_micro, find_widening};
+  static constexpr FloatKernels kKernels{"avx2 fma",  kMaxRows,   kMaxInPlaceTiles, kMaxRows,
+                                         kTilePanels, panels_for, find_micro,       find_widening};
   return kKernels;
 }
 

@@ -57,8 +57,8 @@ struct Simd {
 }  // namespace
 
 const FloatKernels& avx512_float_kernels() {
-  static constexpr FloatKernels kKernels{"avx512 fma", kMaxRows,   kMaxInPlaceTiles, kMaxRows,        kTilePanels,
-                                         panels_for,   find_micro, find_widening};
+  static constexpr FloatKernels kKernels{"avx512 fma", kMaxRows,   kMaxInPlaceTiles, kMaxRows,
+                                         kTilePanels,  panels_for, find_micro,       find_widening};
   return kKernels;
 }
 

@@ -21,14 +21,16 @@ std::optional<int64_t> first_all_set(const TensorView& tensor, Bits exponent) {
     std::memcpy(&bits, tensor.data + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
     return (bits & exponent) == exponent;
   };
-  constexpr int64_t kBlock = 1024;  // one branch a block, and `found` as wide as the values: the inner loop is vectorised
-  for (int64_t at = 0; at < count; at += kBlock) {
-    const int64_t end = std::min(at + kBlock, count);
+  // A number that the compiler knows, one branch for so many, and `found` as wide as the values: the inner loop is vectorised.
+  constexpr int64_t kBlock = 1024;
+  int64_t at = 0;
+  for (; at + kBlock <= count; at += kBlock) {
     Bits found = 0;
-    for (int64_t i = at; i < end; ++i) found |= all_set(i);
-    if (found == 0) continue;
-    while (all_set(at) == 0) ++at;
-    return at;
+    for (int64_t i = 0; i < kBlock; ++i) found |= all_set(at + i);
+    if (found != 0) break;
+  }
+  for (; at < count; ++at) {
+    if (all_set(at) != 0) return at;
   }
   return std::nullopt;
 }

@@ -400,7 +400,7 @@ Result<int64_t> PackedAdapter::packed_bytes(const LoRAModel& model, std::span<co
 
 Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform::Context& ctx, const LoRAModel& model,
                                                                  std::span<const LoRATarget> targets, const LoRAConfig& config,
-                                                                 std::optional<AdapterSource> source) {
+                                                                 std::optional<AdapterSource> source, AlignedBuffer memory) {
   std::shared_ptr<PackedAdapter> adapter(new PackedAdapter());
   adapter->source_ = std::move(source);
   ThreadPool& pool = ctx.kernel.pool;
@@ -418,7 +418,10 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapter::pack(const platform:
     places.push_back(panel_bytes);
     panel_bytes += packer.panel_bytes();
   }
-  CHORAL_TRY(adapter->panels_, AlignedBuffer::allocate(panel_bytes));
+  adapter->panels_ = std::move(memory);
+  if (static_cast<int64_t>(adapter->panels_.size_bytes()) != panel_bytes) {
+    CHORAL_TRY(adapter->panels_, AlignedBuffer::allocate(panel_bytes));
+  }
   std::vector<Status> filled(packers.size());
   pool.parallel_for(std::ssize(packers), 1, [&](int64_t begin, int64_t end, int) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {

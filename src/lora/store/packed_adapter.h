@@ -53,10 +53,10 @@ struct PackedModule {
 class PackedAdapter {
  public:
   // Packs `model` for the targets it was checked against, in host memory: `ctx` is one of the CPU, whose threads are used. The
-  // model is not kept; `source` is, where it was read from.
+  // model is not kept; `source` is, where it was read from. `memory`, zeros, becomes that of the panels if it has their size.
   static Result<std::shared_ptr<const PackedAdapter>> pack(const platform::Context& ctx, const LoRAModel& model,
                                                            std::span<const LoRATarget> targets, const LoRAConfig& config,
-                                                           std::optional<AdapterSource> source = {});
+                                                           std::optional<AdapterSource> source = {}, AlignedBuffer memory = {});
 
   // size_bytes() of what pack() makes of `model`, which may be one of shapes alone (read_adapter_shapes): nothing is packed and
   // no value read.
@@ -74,6 +74,7 @@ class PackedAdapter {
   const Sha256Digest& digest() const { return digest_; }
   int64_t rank() const { return rank_; }
   int64_t size_bytes() const { return size_bytes_; }
+  size_t panel_bytes() const { return panels_.size_bytes(); }
   // Replaces weights as a whole somewhere, or brings tokens of its own: such an adapter is used alone and at factor 1.
   bool replaces() const { return replaces_; }
   // Tokens that it brings: they follow the base's vocabulary, and exist for its requests only. All of them have a row in the

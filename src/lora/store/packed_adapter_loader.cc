@@ -1,13 +1,15 @@
 #include "lora/store/packed_adapter_loader.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lora/peft/base_name.h"
 
 namespace choral::lora {
 namespace {
 
-// Of files that were read; beside the budget, so a small share of it. Any adapter of a small model fits into the least.
+// Of files that were read, and of what is made ready; beside the budget, so a small share of it. Any adapter of a small model
+// fits into the least.
 uint64_t kept_bytes(int64_t budget_bytes) {
   constexpr int64_t kLeast = 8 << 20, kMost = 256 << 20, kShare = 16;
   return static_cast<uint64_t>(std::clamp(budget_bytes / kShare, kLeast, kMost));
@@ -54,10 +56,20 @@ Result<std::shared_ptr<const PackedAdapter>> PackedAdapterLoader::load(const Ada
   CHORAL_TRY(const auto file, source.read_file(options_.limits, memory_));
   CHORAL_TRY(const auto model, LoRAModel::from_adapter_file(file, peft, targets_, options_));
   CHORAL_RETURN_IF_ERROR(measure(model).status());  // the file may be another by now
-  CHORAL_TRY(auto packed, PackedAdapter::pack(ctx_, model, targets_, options_.config, source));
+  CHORAL_TRY(auto packed,
+             PackedAdapter::pack(ctx_, model, targets_, options_.config, source, std::exchange(next_panels_, AlignedBuffer())));
+  last_panel_bytes_ = packed->panel_bytes() <= kept_bytes(budget_bytes_) ? packed->panel_bytes() : 0;
   // A layer that its file has as a whole was taken to be the base's, which only its values tell.
   CHORAL_RETURN_IF_ERROR(check_budget(packed->size_bytes()));
   return packed;
+}
+
+Status PackedAdapterLoader::prepare_next() {
+  if (next_panels_.size_bytes() == last_panel_bytes_) return {};
+  next_panels_ = AlignedBuffer();
+  CHORAL_TRY(next_panels_, AlignedBuffer::allocate(last_panel_bytes_));
+  next_panels_.touch();
+  return {};
 }
 
 }  // namespace choral::lora

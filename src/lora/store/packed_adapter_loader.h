@@ -1,6 +1,7 @@
 // Reads an adapter's files and packs them for the engine. The order spends least on adapters that will be refused: the config,
 // then the memory it would take by its tensors' shapes alone, and only then its file, read into memory once. Those bytes are
-// checked, hashed and packed. Keeps the memory of one file for the next. One thread at a time.
+// checked, hashed and packed. Keeps the memory of one file for the next, and makes memory ready for what is packed next. One
+// thread at a time.
 #pragma once
 
 #include <memory>
@@ -33,6 +34,9 @@ class PackedAdapterLoader {
   // written to meanwhile are kUnavailable.
   Result<std::shared_ptr<const PackedAdapter>> load(const AdapterSource& source, AdapterDescription& described,
                                                     FunctionRef<Status(int64_t packed_bytes)> admit);
+  // When there is time: memory for an adapter like the last one, which mostly the next one is. To use it for the first time is
+  // half of a load.
+  Status prepare_next();
 
  private:
   Result<int64_t> measure(const LoRAModel& model) const;
@@ -43,6 +47,8 @@ class PackedAdapterLoader {
   LoRALoadOptions options_;
   int64_t budget_bytes_;
   io::ReadMemory memory_;
+  AlignedBuffer next_panels_;    // touched
+  size_t last_panel_bytes_ = 0;  // 0: more than is made ready
 };
 
 }  // namespace choral::lora

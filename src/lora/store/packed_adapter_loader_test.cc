@@ -170,6 +170,28 @@ TEST_F(PackedAdapterLoaderTest, PacksWhatItRead) {
   EXPECT_EQ((*packed)->digest(), digest_of(other));
 }
 
+TEST_F(PackedAdapterLoaderTest, MemoryMadeReadyChangesNothing) {
+  AdapterBuilder one, other, less;
+  one.query_and_value();
+  other.query_and_value().at(std::string(kQuery) + ".lora_B.weight").values[0] = 3;
+  less.pair(kQuery, 2, testing::kHidden, testing::kHidden);
+  auto prepared = loader();
+  for (const AdapterBuilder* builder : {&one, &other, &less, &one}) {
+    write(folder_, *builder, builder == &less ? config_json("", R"(["layers.0.self_attn.q_proj"])") : config_json());
+    const auto fresh = loader().load(folder_.path(), described_, admit_all);
+    const auto packed = prepared.load(folder_.path(), described_, admit_all);
+    ASSERT_TRUE(fresh.ok() && packed.ok()) << fresh.status().message() << packed.status().message();
+    EXPECT_EQ((*packed)->panel_bytes(), (*fresh)->panel_bytes());
+    for (size_t i = 0; i < targets_.size(); ++i) {
+      const auto *module = (*packed)->module(static_cast<int>(i)), *expected = (*fresh)->module(static_cast<int>(i));
+      ASSERT_EQ(module == nullptr, expected == nullptr);
+      if (module == nullptr || !module->delta) continue;
+      EXPECT_TRUE(std::ranges::equal(module->delta->panels(), expected->delta->panels())) << i;
+    }
+    ASSERT_TRUE(prepared.prepare_next().ok());
+  }
+}
+
 TEST_F(PackedAdapterLoaderTest, AConfigThatChangesMeanwhileIsSeen) {
   AdapterBuilder builder;
   builder.query_and_value();
