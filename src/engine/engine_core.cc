@@ -252,6 +252,7 @@ Status EngineCore::take(std::unique_ptr<sched::Request>& request) {
   known.described_adapters = residency_.describe(known);
   CHORAL_RETURN_IF_ERROR(check_given_adapters(known.given_adapters, known.described_adapters));
   CHORAL_RETURN_IF_ERROR(scheduler_.add(std::move(request)));
+  arrived_tokens_ += known.remaining();
   if (known.grammar != nullptr && !known.sits_out && known.grammar->is_due()) masks_.post(known);
   return {};
 }
@@ -283,7 +284,7 @@ void EngineCore::step(std::unique_lock<std::mutex>& queues) {
   take_masks();
   if (scheduler_.has_work()) {
     queues.unlock();  // it only looks at them, and a draft model takes its time
-    speculator_.guess(scheduler_.running());
+    speculator_.guess(scheduler_.running(), std::exchange(arrived_tokens_, 0));
     queues.lock();
     starved_ = !cycle_.plan(scheduler_, [this](EngineRequest& refused, Status why) { writer_.fail(refused, std::move(why)); });
     if (!starved_) {

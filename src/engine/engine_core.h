@@ -140,6 +140,7 @@ class EngineCore {
   const bool devices_work_beside_;  // hand_out() is called by the executor when it waits
   Deadlines deadlines_;
   int64_t prompt_tokens_ = 0;
+  int64_t arrived_tokens_ = 0;  // of requests that came since a step was planned
   StepTokens step_tokens_;
   SpareMemory spare_;
   Heartbeat heartbeat_;

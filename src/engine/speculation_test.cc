@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/adapters/adapter_files_test.h"
+#include "engine/gated_executor_test.h"
 #include "engine/guessing_engine_test.h"
 #include "engine/language_grammar_test.h"
 #include "engine/speculation/draft_engine_test.h"
@@ -313,6 +314,37 @@ TEST(SpeculationOfRequests, NoMoreTokensAreGuessedThanAreWanted) {
     EXPECT_GT(stats.right_at[static_cast<size_t>(wanted) - 1], 0) << wanted;
     for (size_t i = static_cast<size_t>(wanted); i < stats.right_at.size(); ++i) EXPECT_EQ(stats.right_at[i], 0) << i;
     EXPECT_LE(stats.guessed, wanted * stats.drafts);
+  }
+}
+
+// Who has just come waits for the others' guesses too. One that is not let in is no reason to guess less for long.
+TEST(SpeculationOfRequests, BesideAPromptFewTokensAreGuessed) {
+  constexpr int kNew = 20, kMost = 13;
+  for (const int at_a_time : {4, 1}) {
+    auto options = tiny_options();
+    options.speculative = "ngram";
+    options.max_num_seqs = at_a_time;
+    const auto ticks = std::make_shared<std::atomic<int64_t>>(0);
+    GatedEngine engine(options, [ticks] { return 1e-3 * static_cast<double>(++*ticks); });
+    int asked = 1;
+    const auto next_rows = [&] {
+      engine.gate().allow(1);
+      engine.gate().wait_for_asked(++asked);
+      return engine.core().heartbeat().step_tokens;
+    };
+    engine.submit(repeating_request(400));
+    engine.gate().wait_for_asked(asked);
+    int in_a_row = 0;  // until it is not luck any more
+    for (int i = 0; i < 30 && in_a_row < 5; ++i) in_a_row = next_rows() == kMost ? in_a_row + 1 : 0;
+    ASSERT_EQ(in_a_row, 5);
+    engine.submit(greedy_request(random_prompt(kNew, 3), 40));
+    const int64_t read = at_a_time > 1 ? kNew : 0;
+    const int64_t rows = next_rows() - read;
+    EXPECT_GE(rows, 1);
+    EXPECT_LE(rows, 1 + (1 + kNew) / 4);
+    if (read == 0) {
+      EXPECT_EQ(next_rows(), kMost);
+    }
   }
 }
 

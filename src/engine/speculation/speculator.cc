@@ -11,6 +11,9 @@ namespace {
 
 constexpr double kLeastGain = 1.02;   // of tokens a second: less is not worth a doubt
 constexpr double kWorthOfLate = 0.8;  // what is worth a row changes from step to step
+// Of the rows of a step that reads a prompt, so many more are guesses at most: somebody waits for a first token, and a row of a
+// guess is then a row's time more for that one too.
+constexpr double kShareBesidePrompts = 0.25;
 // Tokens that the draft model reads in the step that guesses; a text with more is read before. So many there usually are.
 constexpr int32_t kMostUnread = 16, kUsuallyUnread = 2;
 // What the draft model reads before each step takes at most about so much of the step's time, and how many tokens that can be.
@@ -64,23 +67,29 @@ Speculator::Speculator(int32_t most_guessed, int32_t max_num_seqs, int64_t traff
   wishers_.reserve(draft_ == nullptr ? 0 : max_num_seqs);
 }
 
-void Speculator::guess(std::span<sched::Request* const> running) {
+void Speculator::guess(std::span<sched::Request* const> running, int64_t arrived) {
   candidates_.clear();
   rows_.clear();
   known_masks_s_ = 0;
   if (most_guessed_ == 0) return;
   if (draft_ != nullptr) draft_->next_turn();
   int32_t known = 0;
+  int64_t read = arrived;
   for (sched::Request* scheduled : running) {
     auto& request = static_cast<EngineRequest&>(*scheduled);
     request.guess_count = 0;
-    if (request.remaining() != 1 || request.sits_out) continue;
+    if (request.sits_out) continue;
+    if (request.remaining() != 1) {
+      read += request.remaining();
+      continue;
+    }
     ++known;
     if (!costs_.empty()) consider(request);
   }
+  most_rows_ = read == 0 ? rows_.size() : static_cast<size_t>(kShareBesidePrompts * static_cast<double>(known + read));
   if (known > 0 && !costs_.empty())
     least_worth_ = kWorthOfLate * known / costs_.seconds(known) * (costs_.seconds(known + 1) - costs_.seconds(known));
-  if (rows_.empty() || costs_.is_stale(known)) return;  // what a step costs without guesses is looked at again
+  if (rows_.empty() || most_rows_ == 0 || costs_.is_stale(known)) return;  // what a step costs without guesses is looked at again
   std::sort(rows_.begin(), rows_.end(), [](const Row& a, const Row& b) { return a.probability > b.probability; });
   const Choice without = choose(known, Drafts::kNone);
   if (draft_ == nullptr) {
@@ -244,7 +253,7 @@ Speculator::Choice Speculator::choose(int32_t known, Drafts drafts) {
   const double least = known / (costs_.seconds(known) + masks_s);
   Choice best{.rate = least, .rows = 0};
   size_t chosen = 0;
-  for (size_t i = 0; i < rows_.size(); ++i) {
+  for (size_t i = 0; i < rows_.size() && chosen < most_rows_; ++i) {
     const Row& row = rows_[i];
     if (!may_have(row, drafts)) continue;
     tokens += static_cast<double>(row.probability);

@@ -41,8 +41,8 @@ class Speculator {
              Clock mask_clock);
   int32_t most_guessed() const { return most_guessed_; }
 
-  // Writes the guesses of each running one.
-  void guess(std::span<sched::Request* const> running);
+  // Writes the guesses of each running one. `arrived`: tokens of prompts that came since the last step was planned.
+  void guess(std::span<sched::Request* const> running, int64_t arrived);
   // The step that was planned then took so long.
   void add_step(const sched::StepPlan& plan, double seconds);
   // The request's grammar makes its masks beside us: says what it is to look ahead to.
@@ -111,6 +111,7 @@ class Speculator {
   std::optional<double> purse_s_;  // for tries of the draft model where it does not pay; from the first step on that is timed
   std::vector<Candidate> candidates_;
   std::vector<Row> rows_;
+  size_t most_rows_ = 0;  // that the step may have
   std::vector<DraftWish> wishes_;
   std::vector<Candidate*> wishers_;  // one for each wish
 };
