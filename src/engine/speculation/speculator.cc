@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kLeastGain = 1.02;   // of tokens a second: less is not worth a doubt
 constexpr double kWorthOfLate = 0.8;  // what is worth a row changes from step to step
-// Of the rows of a step that reads a prompt, so many more are guesses at most: somebody waits for a first token, and a row of a
-// guess is then a row's time more for that one too.
+// A step that reads a prompt has at most so many guesses for each of its other rows: somebody waits for a first token, and each
+// guess makes the step longer.
 constexpr double kShareBesidePrompts = 0.25;
 // Tokens that the draft model reads in the step that guesses; a text with more is read before. So many there usually are.
 constexpr int32_t kMostUnread = 16, kUsuallyUnread = 2;

@@ -41,13 +41,7 @@ float write_elements(CpuLevel level, const float* x, int64_t count, T* to, int64
   } else if (stride == 1) {
     convert(level, x, count, to);
   } else {
-    constexpr int64_t kPiece = 256;
-    T piece[kPiece];
-    for (int64_t begin = 0; begin < count; begin += kPiece) {
-      const int64_t size = std::min(kPiece, count - begin);
-      convert(level, x + begin, size, piece);
-      for (int64_t i = 0; i < size; ++i) to[(begin + i) * stride] = piece[i];
-    }
+    write_apart(count, to, stride, [&](int64_t begin, int64_t size, T* piece) { convert(level, x + begin, size, piece); });
   }
   return 1.0f;
 }

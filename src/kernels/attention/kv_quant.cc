@@ -5,8 +5,6 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include <algorithm>
-
 #include "kernels/quant/quantise_inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,13 +18,9 @@ float quantise_strided(const float* x, int64_t count, int8_t* q, int64_t stride)
     quantise_with_scale(x, count, scale, q);
     return scale;
   }
-  constexpr int64_t kPiece = 256;
-  int8_t piece[kPiece];
-  for (int64_t begin = 0; begin < count; begin += kPiece) {
-    const int64_t size = std::min(kPiece, count - begin);
+  write_apart(count, q, stride, [x, scale](int64_t begin, int64_t size, int8_t* piece) HWY_ATTR {
     quantise_with_scale(x + begin, size, scale, piece);
-    for (int64_t i = 0; i < size; ++i) q[(begin + i) * stride] = piece[i];
-  }
+  });
   return scale;
 }
 

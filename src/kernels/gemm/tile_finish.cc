@@ -5,35 +5,38 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/row_source_inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace choral::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
+// Sums (+ those of the second plane) (+ bias) (+ old y); what is null is left out.
+struct FinishedRow {
+  const float *sums, *second, *bias, *old;
+  HWY_INLINE VF full(int64_t i) const {
+    return add([i](const float* x) HWY_ATTR { return hn::LoadU(F32(), x + i); });
+  }
+  HWY_INLINE VF tail(int64_t i, size_t rest) const {
+    return add([i, rest](const float* x) HWY_ATTR { return load_tail(x + i, rest); });
+  }
+  template <class Load>
+  HWY_INLINE VF add(const Load& load) const {
+    VF sum = load(sums);
+    if (second != nullptr) sum = hn::Add(sum, load(second));
+    if (bias != nullptr) sum = hn::Add(sum, load(bias));
+    if (old != nullptr) sum = hn::Add(sum, load(old));
+    return sum;
+  }
+};
 
-// y[i] = from[i] (+ second[i]) (+ bias[i]) (+ y[i]); what is null is left out. `y` may be `from`.
-template <class D>
-HWY_ATTR HWY_INLINE void finish_vector(D d, const float* from, const float* second, const float* bias, bool accumulate,
-                                       float* y) {
-  auto sum = hn::LoadU(d, from);
-  if (second != nullptr) sum = hn::Add(sum, hn::LoadU(d, second));
-  if (bias != nullptr) sum = hn::Add(sum, hn::LoadU(d, bias));
-  if (accumulate) sum = hn::Add(sum, hn::LoadU(d, y));
-  hn::StoreU(sum, d, y);
-}
-
+// `y` may be `sums`.
 void finish_rows(MatrixView<const float> sums, int planes, const float* bias, bool accumulate, MatrixView<float> y) {
-  const hn::ScalableTag<float> d;
-  const hn::CappedTag<float, 1> one;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto at = [](const float* row, int64_t j) { return row == nullptr ? nullptr : row + j; };
   for (int64_t i = 0; i < y.rows; ++i) {
-    const float *from = sums.row(i * planes), *second = planes == 2 ? sums.row(i * planes + 1) : nullptr;
-    float* to = y.row(i);
-    int64_t j = 0;
-    for (; j + lanes <= sums.cols; j += lanes) finish_vector(d, from + j, at(second, j), at(bias, j), accumulate, to + j);
-    for (; j < sums.cols; ++j) finish_vector(one, from + j, at(second, j), at(bias, j), accumulate, to + j);
+    float* out = y.row(i);
+    const float* second = planes == 2 ? sums.row(i * planes + 1) : nullptr;
+    write_row(FinishedRow{sums.row(i * planes), second, bias, accumulate ? out : nullptr}, sums.cols, out);
   }
 }
 

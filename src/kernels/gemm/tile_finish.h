@@ -2,6 +2,7 @@
 // thread's.
 #pragma once
 
+#include "base/aligned_buffer.h"
 #include "base/cpu_level.h"
 #include "kernels/gemm/packed_matrix.h"
 
@@ -14,8 +15,9 @@ void finish_tile(CpuLevel level, MatrixView<float> sums, int planes, int64_t col
 
 // Asks for the lines that a tile will be finished into, while it is computed: stores that miss wait for each other.
 inline void fetch_target(MatrixView<float> target) {
+  constexpr int64_t kLine = kCacheLineBytes / sizeof(float);
   for (int64_t i = 0; i < target.rows; ++i) {
-    for (int64_t j = 0; j < target.cols; j += 16) __builtin_prefetch(target.row(i) + j, 1);
+    for (int64_t j = 0; j < target.cols; j += kLine) __builtin_prefetch(target.row(i) + j, 1);
   }
 }
 

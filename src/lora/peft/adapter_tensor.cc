@@ -21,8 +21,7 @@ std::optional<int64_t> first_all_set(const TensorView& tensor, Bits exponent) {
     std::memcpy(&bits, tensor.data + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
     return (bits & exponent) == exponent;
   };
-  // A number that the compiler knows, one branch for so many, and `found` as wide as the values: the inner loop is vectorised.
-  constexpr int64_t kBlock = 1024;
+  constexpr int64_t kBlock = 1024;  // `found` is as wide as the values, and no loop's end unknown: the inner one is vectorised
   int64_t at = 0;
   for (; at + kBlock <= count; at += kBlock) {
     Bits found = 0;

@@ -34,8 +34,8 @@ class PackedAdapterLoader {
   // written to meanwhile are kUnavailable.
   Result<std::shared_ptr<const PackedAdapter>> load(const AdapterSource& source, AdapterDescription& described,
                                                     FunctionRef<Status(int64_t packed_bytes)> admit);
-  // When there is time: memory for an adapter like the last one, which mostly the next one is. To use it for the first time is
-  // half of a load.
+  // When there is time: memory for an adapter like the last one, which mostly the next one is. To use it for the first time takes
+  // a good part of a load.
   Status prepare_next();
 
  private:
